@@ -36,7 +36,7 @@ from dpsql.engine import Engine
 from dpsql.errors import EngineError, PolicyError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.session.declarations.arguments import split_name, table_of
-from dpsql.sql.source.relation import columns_behind, view_sources
+from dpsql.sql.source.relation import ViewSource, columns_behind, view_sources
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,
@@ -245,18 +245,27 @@ def _identity(name: str, engine: Engine) -> str:
 
 
 def _files(schema: TableSchema, engine: Engine, seen: set[str]) -> Iterator[str]:
-    """Paths of the files that a view reads, and the views below it."""
+    """Yield the paths of the files that a view reads, and the views below it."""
+    for source, below in _sources_below(schema, engine, seen):
+        is_path = len(source.names) == 1 and any(sign in source.names[0] for sign in "./\\")
+        if not below and (not source.names or is_path):
+            for text in source.texts:
+                yield from _paths(text)
+
+
+def _sources_below(
+    schema: TableSchema, engine: Engine, seen: set[str]
+) -> Iterator[tuple[ViewSource, TableSchema | None]]:
+    """Yield the sources of a view and of the views below it, each with the table or view that it names."""
     text = engine.view_text(schema)
     if not text or schema.canonical in seen:
         return
     seen.add(schema.canonical)
     for source in view_sources(text):
         below = engine.resolve(source.names) if source.names else None
+        yield source, below
         if below:
-            yield from _files(below, engine, seen)
-        elif not source.names or (len(source.names) == 1 and any(sign in source.names[0] for sign in "./\\")):
-            for text in source.texts:
-                yield from _paths(text)
+            yield from _sources_below(below, engine, seen)
 
 
 def reads_rows_of(reader: str, schema: TableSchema, engine: Engine) -> bool:
@@ -272,15 +281,7 @@ def reads_rows_of(reader: str, schema: TableSchema, engine: Engine) -> bool:
 
 def _views_below(schema: TableSchema, engine: Engine, seen: set[str]) -> Iterator[str]:
     """Yield the identities of the tables and views that the text of a view names, and of those below them."""
-    text = engine.view_text(schema)
-    if not text or schema.canonical in seen:
-        return
-    seen.add(schema.canonical)
-    for source in view_sources(text):
-        below = engine.resolve(source.names) if source.names else None
-        if below:
-            yield below.canonical
-            yield from _views_below(below, engine, seen)
+    yield from (below.canonical for _, below in _sources_below(schema, engine, seen) if below)
 
 
 def lends_unit(table: TableSchema, reader: ProtectedTable, engine: Engine) -> bool:
