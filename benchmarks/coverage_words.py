@@ -121,7 +121,7 @@ class Units:
 
 @dataclass(frozen=True)
 class Truth:
-    """What is there and what bounds keep of it, for one column of one release.
+    """Amounts that are there and that bounds keep, for one column of one release.
 
     Attributes:
         sizes: of each unit, its number of rows, or the absolute value of its total.
