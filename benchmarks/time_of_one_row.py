@@ -115,9 +115,8 @@ def _asked(world: World, text: Text, seed: int, *, has_native: bool) -> tuple[fl
     """Ask, with a state of one's own and with noise that both databases have; return the seconds and a refusal."""
     session, refusal = world.session, ""
     session._runner.noise_source = seeded_noise(seed)
-    if not has_native:
-        # as if nothing had been built
-        session._runner.engine.__dict__["has_native"] = False
+    # the library is loaded before the clock runs, if it is built
+    session._runner.engine.__dict__["has_native"] = session._runner.engine.has_native and has_native
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "state.dpsql")
         shutil.copy(world.state, path)
