@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsql.answer.coverage_values import split_coverage
-from dpsql.answer.first_rows import read_with_first_rows
 from dpsql.answer.formulation import choose_formulation
+from dpsql.answer.held_rows import read_held_rows
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.sketch import sketched
 from dpsql.bound.aggregation import cell_columns
@@ -306,7 +306,7 @@ def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
             return held.read(bounded.frame, bounded.measured, write, runtime, listed, timeout_seconds).reveal()
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     if bounded.kind == "groups" and bounded.frame.rows.source:
-        return read_with_first_rows(bounded, salt, runtime.engine, listed, deadline).reveal()
+        return read_held_rows(bounded, salt, runtime.engine, listed, deadline).reveal()
     fastest = partial(choose_formulation, bounded, salt, runtime.engine, listed, deadline)
     return runtime.engine.aggregate_units(
         bounded.frame.rows_sql.stored_unit,

@@ -20,14 +20,9 @@ from dpsql.bound.coverage import numbers_of
 from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.engine import ExactTable, Mark, seconds_left
-from dpsql.engine.connection import Cursor
 from dpsql.engine.transaction import Transaction
 from dpsql.errors import SchemaError
 from dpsql.model.frame import Frame, Statistic
-
-_FEW = 2
-"""If at most one unit in this many has too many groups, groups are chosen for these units alone."""
-
 
 Write = Callable[[Formulation, Pairs | None], str]
 """Writes the statement of a reading, over pairs if there are any."""
@@ -42,7 +37,6 @@ class HeldPairs:
         self._until_end = contextlib.ExitStack()
         self._transaction: Transaction | None = None
         self._has_one_row = False
-        self._units_by_groups: list[tuple[int, int]] = []
         self._marks: Mapping[str, Mark] = {}
 
     def close(self) -> None:
@@ -84,7 +78,8 @@ class HeldPairs:
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         transaction = self._transaction or self._begin(runtime, deadline)
-        formulation = self._formulation(frame, runtime)
+        # how many groups the units have decides nothing: one unit with many would show in the time
+        formulation = "one_row" if self._has_one_row else fastest_of_groups(frame, has_native=runtime.engine.has_native)
         has_all = formulation != "one_row" and all(map(self._pairs.has, statistics))
         sql = write(formulation, self._pairs if has_all else None)
         found = transaction.run(
@@ -99,33 +94,13 @@ class HeldPairs:
         self._has_one_row = transaction.has_one_row(self._pairs.frame.rows_sql.stored_unit, seconds_left(deadline))
         if not self._has_one_row:
             made = f"CREATE TEMP TABLE {PAIRS} AS {self._pairs.sql()}"
-            counted = f"SELECT n, count(*) FROM (SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit) GROUP BY n"
-
-            def make(cursor: Cursor) -> list[tuple[int, int]]:
-                cursor.rows(made)
-                return cursor.rows(counted)
-
-            self._units_by_groups = transaction.run(
-                make, listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
+            transaction.run(
+                lambda cursor: cursor.rows(made), listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
             )
         # on a cursor of their own: a table that cannot be counted would end the transaction
         self._marks = engine.marks([table for table, _ in rows.table_versions])
         self._transaction = transaction
         return transaction
-
-    def _formulation(self, frame: Frame, runtime: Runtime) -> Formulation:
-        """Return the fastest formulation of a frame's statement; all of them have one result."""
-        if self._has_one_row:
-            return "one_row"
-        most = frame.bounding.most_counted
-        if most is None:
-            return "groups_first"
-        too_many = sum(units for groups, units in self._units_by_groups if groups > most)
-        if not too_many:
-            return "none_choose"
-        if _FEW * too_many <= sum(units for _, units in self._units_by_groups):
-            return "few_choose"
-        return fastest_of_groups(frame, has_native=runtime.engine.has_native)
 
 
 def read_units(

@@ -45,9 +45,14 @@ from dpsql.operations.row_sql import (
 LISTED_KEYS = "dpsql_listed_keys"
 """Name under which the engine offers keys, public ones or those of a frame, with columns key_0, key_1, …."""
 
-FIRST_ROWS = "dpsql_first_rows"
-"""Name of the temporary table that holds the first rows of a frame."""
+HELD_ROWS = "dpsql_rows"
+"""Name of the temporary table that holds the rows of a frame."""
 
+_ROWS_COUNTED = 500_000
+"""About the most rows of which the sizes are counted. Counting all of them can take a fifth of the query."""
+_USUAL_ROWS = 16 * _ROWS_COUNTED
+"""The number of rows that is assumed if it is not known."""
+_LARGEST_HASH = 2**64 - 1
 _SATURATION = float(2**60)
 """Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
 
@@ -79,7 +84,7 @@ def bounded_sql(
             and nothing subtracted.
         formulation: how it is computed; the result is the same. Only a frame that chooses groups has more than one for
             any rows; ``one_row`` is for rows of which no two have the same unit.
-        held_rows: the rows are those of the table that ``first_rows_sql`` made.
+        held_rows: the rows are those of the table that ``held_rows_sql`` made.
 
     Returns:
         A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, steps of ``frame.exact_exponent``, recentred; of
@@ -121,10 +126,10 @@ def source_sql(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes) -
     return f"SELECT {', '.join(columns)} FROM {relation} WHERE true{where}"
 
 
-def first_rows_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes, most_rows: int) -> str:
-    """Return SQL for the first rows of a frame, in no order, with all that ``bounded_sql`` reads of them."""
+def held_rows_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes) -> str:
+    """Return SQL for the rows of a frame, in no order, with all that ``bounded_sql`` reads of them."""
     source = source_sql(frame.bounding.finer or frame, list(enumerate(statistics))[1:], salt)
-    return f"SELECT * FROM ({source}) AS source WHERE unit IS NOT NULL LIMIT {most_rows}"
+    return f"SELECT * FROM ({source}) AS source WHERE unit IS NOT NULL"
 
 
 def _held_source_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
@@ -132,7 +137,7 @@ def _held_source_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
     names = ["unit", *frame.key_columns]
     names += [f"x_{i}" for i, statistic in others if statistic.value_sql]
     names += [f"f_{i}" for i, statistic in others if statistic.filter_sql]
-    return f"SELECT {', '.join(f'TRY({name}) AS {name}' for name in names)} FROM temp.main.{FIRST_ROWS}"
+    return f"SELECT {', '.join(f'TRY({name}) AS {name}' for name in names)} FROM temp.main.{HELD_ROWS}"
 
 
 def rows_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
@@ -340,27 +345,27 @@ def _value_columns(others: Sequence[tuple[int, Statistic]]) -> list[str]:
     return [name for i, one in others for name in cell_columns(i, one)]
 
 
-def approximate_sizes_sql(
-    frame: Frame, salt: bytes, *, most_rows: int | None = None, one_in: int = 1, held_rows: bool = False
-) -> str:
+def approximate_sizes_sql(frame: Frame, salt: bytes, rows: int | None, *, held_rows: bool = False) -> str:
     """Return SQL for the ``Sizes`` by which a formulation is chosen: one row of four numbers, in one pass.
+
+    All rows of some units are counted: the more rows there are, the fewer units. The salt chooses the units, and hides
+    which values move an approximate number.
 
     Args:
         frame: what is grouped.
         salt: as for ``bounded_sql``.
-        most_rows: the number of rows that are looked at, if not all are.
-        one_in: all rows of one unit in ``one_in`` are looked at.
+        rows: how many rows there are at most; None if that is not known.
         held_rows: as for ``bounded_sql``.
 
     """
-    keys = ", ".join(frame.key_columns)
-    key = keys if len(frame.keys) == 1 else f"hash({keys})"
-    part = "" if one_in == 1 else f" AND hash(hash(unit)) % {one_in} = 0"
-    part += "" if most_rows is None else f" LIMIT {most_rows}"
+    share = min(1.0, _ROWS_COUNTED / max(_USUAL_ROWS if rows is None else rows, 1))
+    keys, secret = ", ".join(frame.key_columns), f"'{salt.hex()}'"
     source = _held_source_sql(frame, []) if held_rows else source_sql(frame, [], salt)
+    # the comparison is made at any share: where all units pass, it takes as long as where nearly all do
     return (
         f"WITH source AS ({source}),\nrows AS ({rows_sql(frame, [])})\n"
-        f"SELECT count(*), approx_count_distinct(unit), approx_count_distinct({key}), "
-        f"approx_count_distinct(hash(unit, {keys})) "
-        f"FROM (SELECT * FROM {listed_sql('rows', frame)} WHERE unit IS NOT NULL{part})"
+        f"SELECT count(*), approx_count_distinct(hash(unit, {secret})), approx_count_distinct(hash({keys}, {secret})), "
+        f"approx_count_distinct(hash(unit, {keys}, {secret})) "
+        f"FROM (SELECT * FROM {listed_sql('rows', frame)} "
+        f"WHERE unit IS NOT NULL AND hash(hash(unit, {secret})) <= {min(_LARGEST_HASH, int(share * _LARGEST_HASH))})"
     )

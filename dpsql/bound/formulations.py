@@ -1,4 +1,4 @@
-"""Which groups of a unit are kept and what they hold, in seven formulations of one result.
+"""Choice of the groups that a unit keeps, and their numbers, in five formulations of one result.
 
 Kept are the max_groups groups of a unit with the least priority, a hash of the unit, the key and the frame's salt,
 ties by the key; each with one integer per statistic. Every formulation computes the priority from the real unit and the
@@ -6,8 +6,6 @@ real key, so all of them keep the same groups, and one unit's rows have no say i
 codes of a dictionary would give them one: codes depend on everybody's rows.
 
     groups_first  rows are grouped by unit and key; then a window over the groups
-    few_choose    the same, and the window is over the groups of units with too many alone
-    none_choose   the same without a window, because no unit has too many groups
     last_kept     rows are grouped by unit and key; then an aggregate in C (udfs/native/unit.c) tells the priority of
                   the last group that a unit keeps. It reads the upper half of priorities. A window is over the groups
                   of units where two upper halves are equal at the end of the choice
@@ -16,13 +14,14 @@ codes of a dictionary would give them one: codes depend on everybody's rows.
                   that serve as names alone; they follow the order of the keys, so that they break ties as the keys do
     one_row       nothing is grouped by unit and nothing chosen (`one_row`), because no unit has two rows
 
-A table of pairs (`pairs`) tells whether few units, or none, have too many groups. The last one runs if a constraint
-keeps the unit column unique. Which one of the others runs is decided by speed. It may depend on the data, as the time
-of a query does; no bit of a result does.
+The last one runs if a constraint keeps the unit column unique. Speed decides which one of the others runs. No bit of a
+result depends on it, but the time of a query does. So no choice is made at a number of rows, units or pairs that
+somebody could know: each frame draws its own thresholds from its salt (`drawn_factor`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -31,7 +30,7 @@ from dpsql.bound.norms import MOST_ROWS, most_value, row_number
 from dpsql.bound.one_row import kept_rows_sql
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 
-Formulation = Literal["groups_first", "few_choose", "none_choose", "last_kept", "rows_first", "native", "one_row"]
+Formulation = Literal["groups_first", "last_kept", "rows_first", "native", "one_row"]
 
 NATIVE_PROBE = (
     "SELECT unnest(dpsql_unit_2(1::INTEGER, p::UINTEGER, 2::HUGEINT, p::BIGINT)), "
@@ -43,6 +42,9 @@ NATIVE_PROBE = (
 """A query and its one row, where the library is the one that this module is written for."""
 
 _CAPACITIES = (1, 2, 4, 8, 16, 32, 64)
+_MOST_CHOSEN = 16
+"""Most groups of a unit that the aggregate in C chooses, because many units may have few. Its state has room for all of
+them, so at 64 groups it takes twice the time of a window if most units have one."""
 _MOST_FLAGS = 4
 MOST_SUMS = 4
 """Sums that an aggregate of the library adds up at most."""
@@ -110,31 +112,54 @@ def chooses_groups(frame: Frame) -> bool:
     return bool(frame.keys) and frame.bounding.max_groups is not None
 
 
-def fastest(frame: Frame, others: tuple[Statistic, ...], sizes: Sizes, *, has_native: bool) -> Formulation:
-    """The formulation that is fastest at these sizes, and needs no more memory than the others."""
+def drawn_factor(salt: bytes, text: str) -> float:
+    """Return the factor of a frame's thresholds: between the root of 1/2 and the root of 2, uniform in its logarithm.
+
+    The secret salt draws it. So n rows more move a choice between N rows with a probability of at most about n / N
+    (docs/time-and-failure.md), and asking the same again draws nothing new.
+
+    Args:
+        salt: 128 secret bits of the frame.
+        text: the query of its sizes, with all that its rows depend on.
+
+    >>> [drawn_factor(b"salt", text) == drawn_factor(b"salt", "a") for text in ("a", "b")]
+    [True, False]
+    """
+    drawn = hashlib.sha256(salt + text.encode()).digest()
+    return float(2.0 ** (int.from_bytes(drawn[:8]) / 2**64 - 0.5))
+
+
+def fastest(
+    frame: Frame, others: tuple[Statistic, ...], sizes: Sizes, factor: float, *, has_native: bool
+) -> Formulation:
+    """Return the formulation that is about the fastest at some sizes, and needs about as little memory as any.
+
+    Args:
+        frame: the rows and keys.
+        others: the statistics beside the presence count.
+        sizes: of its rows, or of all rows of some units.
+        factor: of the thresholds (`drawn_factor`).
+        has_native: whether the library is loaded.
+
+    """
+    rows = factor * sizes.rows
     if has_native:
         unit_bytes = state_bytes(frame, list(enumerate(others)))
         # a dictionary pays only where keys repeat
-        repeats = 2 * sizes.keys <= sizes.rows
-        if repeats and unit_bytes and sizes.units * unit_bytes <= sizes.rows * _STATE_BYTES_PER_ROW:
+        repeats = 2 * sizes.keys <= rows
+        if repeats and unit_bytes and sizes.units * unit_bytes <= rows * _STATE_BYTES_PER_ROW:
             return "native"
-    return "rows_first" if sizes.rows < _ROWS_PER_GROUP * sizes.pairs else "groups_first"
+    return "rows_first" if rows < _ROWS_PER_GROUP * sizes.pairs else "groups_first"
 
 
 def fastest_of_groups(frame: Frame, *, has_native: bool) -> Formulation:
-    """Return the formulation that is fastest where all rows are grouped by unit and key in any case."""
-    most = frame.bounding.most_counted
-    has_state = has_native and chooses_groups(frame) and most is not None and most <= _CAPACITIES[-1]
-    return "last_kept" if has_state else "groups_first"
+    """Return the formulation that is fastest where all rows are grouped by unit and key in any case.
 
-
-def fastest_in_the_end(frame: Frame, others: tuple[Statistic, ...], *, has_native: bool) -> Formulation:
-    """The formulation that is fastest where units and keys repeat without end.
-
-    The more rows there are, the more of them a unit, a key and a pair of both has. Hence what some rows choose, all
-    rows do, if it is this one.
+    Numbers of units have no say in it.
     """
-    return fastest(frame, others, Sizes(rows=2, units=0, keys=0, pairs=0), has_native=has_native)
+    most = frame.bounding.most_counted
+    has_state = has_native and chooses_groups(frame) and most is not None and most <= _MOST_CHOSEN
+    return "last_kept" if has_state else "groups_first"
 
 
 def kept_ctes(
@@ -168,33 +193,28 @@ def kept_ctes(
 def chosen_ctes(per_group: str, keys: list[str], max_groups: int | None, salt: bytes, formulation: Formulation) -> str:
     """Return the expressions ``per_group``, whose body is given, and ``kept``."""
     kept = f"kept AS ({kept_sql(keys, max_groups, salt, formulation)})"
-    if formulation not in ("few_choose", "last_kept"):
+    if formulation != "last_kept" or max_groups is None:
         return f"per_group AS ({per_group}),\n{kept}"
-    of_unit = "count(*) AS n"
-    if formulation == "last_kept" and max_groups:
-        of_unit = f"{unit_aggregate(max_groups)}.last AS last"
+    last = f"{unit_aggregate(max_groups)}.last AS last"
     return (
         f"per_group AS MATERIALIZED ({per_group}),\n"
-        f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit),\n{kept}"
+        f"per_unit AS MATERIALIZED (SELECT unit, {last} FROM per_group GROUP BY unit),\n{kept}"
     )
 
 
 def kept_sql(keys: list[str], max_groups: int | None, salt: bytes, formulation: Formulation = "groups_first") -> str:
-    """Body of ``kept``, which reads ``per_group``, and ``per_unit`` where not all units choose by a window.
-
-    ``per_unit`` has the number of the unit's groups n; or ``last``, where ``per_group`` has a ``priority``.
-    """
-    if not keys or max_groups is None or formulation == "none_choose":
+    """Return the body of ``kept``, which reads ``per_group``, and in ``last_kept`` ``per_unit`` with its ``last``."""
+    if not keys or max_groups is None:
         return "SELECT * FROM per_group"
     chosen = f"row_number() OVER (PARTITION BY unit ORDER BY {_priority(keys, salt)} ASC, {_in_order(keys)})"
-    if formulation not in ("few_choose", "last_kept"):
+    if formulation != "last_kept":
         return f"SELECT * FROM per_group QUALIFY {chosen} <= {max_groups}"
-    of_units = "SELECT per_group.* FROM per_group SEMI JOIN (SELECT unit FROM per_unit WHERE {}) AS units {}"
-    of_unit = "ON per_group.unit IS NOT DISTINCT FROM units.unit"
-    few, many = (of_units.format(f"n {sign} {max_groups}", of_unit) for sign in ("<=", ">"))
-    if formulation == "last_kept":
-        few, many = _UP_TO_LAST, of_units.format("last IS NULL", of_unit)
-    return f"{few} UNION ALL SELECT * FROM ({many}) QUALIFY {chosen} <= {max_groups}"
+    # two upper halves of a unit are equal once in 2**32 pairs, by the salt: no row of a person brings this about
+    equal = (
+        "SELECT per_group.* FROM per_group SEMI JOIN (SELECT unit FROM per_unit WHERE last IS NULL) AS units "
+        "ON per_group.unit IS NOT DISTINCT FROM units.unit"
+    )
+    return f"{_UP_TO_LAST} UNION ALL SELECT * FROM ({equal}) QUALIFY {chosen} <= {max_groups}"
 
 
 def priority_column(keys: list[str], salt: bytes) -> str:

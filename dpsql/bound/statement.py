@@ -67,7 +67,7 @@ class Bounded:
             formulation: how the answer is computed. If it is ``one_row``, covered groups come without their coverage:
                 nothing is grouped by unit then, so that nothing is saved where both are read at once.
             pairs: the table that has the numbers of all that is measured, if there is one.
-            held_rows: the rows are held in a table (``first_rows_sql``). For groups without coverage.
+            held_rows: the rows are held in a table (``held_rows_sql``). For groups without coverage.
 
         """
         if self.kind == "shards":

@@ -69,7 +69,7 @@ class DuckDBEngine(Catalog):
         self._reading_cursors: list[Cursor] = []
         self._matches: dict[tuple[object, ...], tuple[object, int]] = {}
         self._trials = Trials()
-        self._sizes: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
+        self._sizes: dict[bytes, tuple[int, ...]] = {}
 
     def session_zone(self) -> str:
         """Return the time zone of the curator's session."""
@@ -197,47 +197,45 @@ class DuckDBEngine(Catalog):
         text = sql(False)
         return self.aggregate(text, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
 
-    def stored_rows(self, relation: str) -> tuple[int, ...]:
-        """Return the numbers of rows that DuckDB keeps of the tables that a relation reads; no row is read for it.
-
-        There is none of a view, of a file and of a name with a quotation mark in it.
-        """
-        found = self._look_up(
-            "SELECT estimated_size FROM duckdb_tables() WHERE "
-            """contains(?, format('"{}"."{}"."{}"', database_name, schema_name, table_name)) ORDER BY ALL""",
-            [relation],
-        )
-        return tuple(int(rows) for (rows,) in found)
-
     def sizes(
         self,
-        sql: str,
+        relation: str,
+        write: Callable[[int | None], str],
         *,
+        remembered_by: bytes,
         listed_keys: pa.Table | None,
         timeout_seconds: float | None,
-        stored_rows: tuple[int, ...] = (),
     ) -> tuple[int, ...]:
-        """Run a query of one row of approximate sizes, unless it ran when its tables had as many rows.
+        """Run a query of one row of approximate sizes, unless it is remembered.
 
-        They decide how the bounded query is written, and not what it returns.
+        They decide how the bounded query is written, and not what it returns. They are taken once for a version of the
+        tables: if a new number of rows led to new sizes, the time would show that the rows changed.
 
         Args:
-            sql: the query.
-            listed_keys: as for ``aggregate``; sizes that depend on them are not remembered.
+            relation: the rows.
+            write: writes the query, given the number of rows of the largest table of the relation. DuckDB keeps it. It
+                is None for a view, a file and a name with a quotation mark in it.
+            remembered_by: the salt of the frame, which has a version; an empty one if nothing shall be remembered.
+            listed_keys: as for ``aggregate``.
             timeout_seconds: as for ``aggregate``.
-            stored_rows: the rows of its tables, if they are known.
 
         Raises:
             EngineError: as ``aggregate``.
 
         """
-        if known := self._sizes.get((sql, stored_rows)):
+        if known := self._sizes.get(remembered_by):
             return known
+        ((most,),) = self._look_up(
+            "SELECT max(estimated_size) FROM duckdb_tables() WHERE "
+            """contains(?, format('"{}"."{}"."{}"', database_name, schema_name, table_name))""",
+            [relation],
+        )
+        sql = write(most)
         (row,) = self._run(lambda cursor: cursor.rows(sql), listed_keys, timeout_seconds)
-        if stored_rows and LISTED_KEYS not in sql:
+        if remembered_by:
             if len(self._sizes) >= _MOST_SIZES:
                 self._sizes.clear()
-            self._sizes[sql, stored_rows] = row
+            self._sizes[remembered_by] = row
         return row
 
     @functools.cached_property

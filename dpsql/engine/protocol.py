@@ -122,26 +122,25 @@ class Engine(Protocol):
 
         """
 
-    def stored_rows(self, relation: str) -> tuple[int, ...]:
-        """Return the numbers of rows that the engine keeps of the tables that a relation reads; no row is read."""
-
     def sizes(
         self,
-        sql: str,
+        relation: str,
+        write: Callable[[int | None], str],
         *,
+        remembered_by: bytes,
         listed_keys: pa.Table | None,
         timeout_seconds: float | None,
-        stored_rows: tuple[int, ...] = (),
     ) -> tuple[int, ...]:
         """Return the one row of a query of approximate sizes.
 
         They decide how a bounded statement is written, and not what it returns.
 
         Args:
-            sql: the query.
+            relation: the rows.
+            write: writes the query, given the number of rows of the largest table of the relation if it is known.
+            remembered_by: name under which sizes are remembered; an empty one if they shall not be.
             listed_keys: as for ``aggregate_units``.
             timeout_seconds: as for ``aggregate_units``.
-            stored_rows: the rows of its tables, if they are known. Sizes may be remembered while these stay.
 
         Raises:
             EngineError: as ``aggregate_units``.

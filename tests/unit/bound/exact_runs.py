@@ -16,7 +16,7 @@ import dpsql
 from dpsql.answer.offer import current, make_receipt, offers_of
 from dpsql.answer.policy_view import SchemaView
 from dpsql.assets import native_library
-from dpsql.bound.aggregation import FIRST_ROWS, bounded_sql, first_rows_sql
+from dpsql.bound.aggregation import HELD_ROWS, bounded_sql, held_rows_sql
 from dpsql.bound.formulations import Formulation, chooses_groups, fastest_of_groups
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
@@ -196,7 +196,7 @@ class Laboratory:
     def _of_held_rows(self, frame: Frame, run: Run, rewrite: Rewrite, formulation: Formulation) -> ExactTable:
         """Return the exact table of rows that a temporary table holds; of one case in four, since it takes its time."""
         statistics, listed = run.query.first.statistics, self.public_keys(run)
-        made = rewrite(f"CREATE TEMP TABLE {FIRST_ROWS} AS {first_rows_sql(frame, statistics, SALT, 1_000_000)}")
+        made = rewrite(f"CREATE TEMP TABLE {HELD_ROWS} AS {held_rows_sql(frame, statistics, SALT)}")
         sql = rewrite(bounded_sql(frame, statistics, SALT, formulation=formulation, held_rows=True))
 
         def read(cursor: Cursor) -> pa.Table:

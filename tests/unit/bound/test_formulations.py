@@ -6,6 +6,7 @@ could come apart between them, and the choice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +22,7 @@ import dpsql
 from dpsql.assets import native_library
 from dpsql.bound import formulations
 from dpsql.bound.aggregation import approximate_sizes_sql, bounded_sql
-from dpsql.bound.formulations import Sizes, chooses_groups, fastest
+from dpsql.bound.formulations import Sizes, chooses_groups, drawn_factor, fastest
 from dpsql.engine import DuckDBEngine, connection
 from dpsql.errors import EngineError
 from dpsql.model.frame import PRESENCE
@@ -207,7 +208,7 @@ def test_the_fastest_is_chosen(
 ) -> None:
     query = _planned(laboratory, "count(*), sum(x, contribution_bounds_per_row => (0, 9))", max_groups)
     assert chooses_groups(query.first.frame)
-    assert fastest(query.first.frame, query.first.statistics[1:], sizes, has_native=has_native) == expected
+    assert fastest(query.first.frame, query.first.statistics[1:], sizes, 1.0, has_native=has_native) == expected
 
 
 def test_without_keys_or_bounds_there_is_nothing_to_choose(laboratory: Laboratory) -> None:
@@ -223,26 +224,32 @@ def test_sizes_are_about_right(laboratory: Laboratory) -> None:
     )
     laboratory.session.sql("CALL dp_protect('sized', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid')")
     frame = laboratory.plan("SELECT k, count(DISTINCT pid) FROM sized GROUP BY k", max_groups_contributed=2).first.frame
-    found = Sizes(*laboratory.engine.sizes(approximate_sizes_sql(frame, SALT), listed_keys=None, timeout_seconds=None))
+    found = _sizes(laboratory, approximate_sizes_sql(frame, SALT, 20_000))
     assert found.rows == 18_000
     assert found.units == pytest.approx(450, rel=0.15)
     assert found.keys == pytest.approx(36, abs=5)
     assert found.pairs == pytest.approx(900, rel=0.15)
-    sql = approximate_sizes_sql(frame, SALT, most_rows=7)
-    assert Sizes(*laboratory.engine.sizes(sql, listed_keys=None, timeout_seconds=None)).rows == 7
     # a unit has 40 rows, and all of them are looked at or none
-    sql = approximate_sizes_sql(frame, SALT, one_in=4)
-    part = Sizes(*laboratory.engine.sizes(sql, listed_keys=None, timeout_seconds=None))
+    part = _sizes(laboratory, approximate_sizes_sql(frame, SALT, 2_000_000))
     assert part.rows % 40 == 0
     assert part.rows == pytest.approx(4_500, rel=0.3)
     assert part.rows / part.units == pytest.approx(40, rel=0.15)
 
 
-@pytest.mark.parametrize(("units", "readings"), [(50, 1), (1000, 2)])
-def test_a_part_of_the_units_is_looked_at_only_if_the_first_rows_leave_the_choice_open(
-    monkeypatch: pytest.MonkeyPatch, units: int, readings: int
-) -> None:
-    """The number of rows that DuckDB keeps says how large the part is; for the same number nobody looks again."""
+def _sizes(laboratory: Laboratory, sql: str) -> Sizes:
+    return Sizes(*laboratory.engine.sizes("", lambda _: sql, remembered_by=b"", listed_keys=None, timeout_seconds=None))
+
+
+def test_thresholds_are_drawn_by_the_salt_over_a_factor_of_two() -> None:
+    factors = sorted(drawn_factor(i.to_bytes(16), "a text") for i in range(2_000))
+    assert math.sqrt(0.5) <= factors[0] < 0.71
+    assert 1.41 < factors[-1] <= math.sqrt(2.0)
+    # uniform in the logarithm: 6e-9 is the probability that the largest distance of 2,000 draws is beyond 0.07
+    assert max(abs(math.log2(one) + 0.5 - i / 2_000) for i, one in enumerate(factors)) < 0.07
+
+
+def test_sizes_are_looked_at_once_for_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If rows change in place, no time tells: nobody looks again before the next version."""
     seen: list[str] = []
     whole = connection._LocalCursor.rows
 
@@ -251,21 +258,26 @@ def test_a_part_of_the_units_is_looked_at_only_if_the_first_rows_leave_the_choic
         return whole(self, sql, parameters)
 
     monkeypatch.setattr(connection._LocalCursor, "rows", watched)
-    monkeypatch.setattr("dpsql.answer.formulation.MOST_FIRST_ROWS", 500)
+    monkeypatch.setattr("dpsql.bound.aggregation._ROWS_COUNTED", 500)
     with dpsql.connect() as session:
-        session.connection.execute(f"CREATE TABLE t AS SELECT i % {units} AS pid, i % 4 AS k FROM range(2000) r(i)")
+        session.connection.execute("CREATE TABLE t AS SELECT i % 50 AS pid, i % 4 AS k FROM range(2000) r(i)")
         session.sql("CALL dp_unit('u', epsilon_budget := 10, delta_budget := 0.1)")
-        session.sql("CALL dp_protect('t', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid')")
-        text = "SELECT k, count(DISTINCT pid) FROM t GROUP BY k"
-        session.sql(text, epsilon=1, delta=1e-6, max_groups_contributed=2)
-        assert len(seen) == readings
-        assert all(("% 4 = 0" in sql) == (place == 1) for place, sql in enumerate(seen))
-        for change, more in (("SELECT 1", 0), ("INSERT INTO t FROM t", readings)):
+        session.sql(
+            "CALL dp_protect('t', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid', "
+            "max_groups_contributed := 2, max_rows_per_group := 9)"
+        )
+        text = "SELECT k, {} FROM t GROUP BY k"
+        for change, asked, readings in (
+            ("SELECT 1", "count(DISTINCT pid)", 1),
+            ("INSERT INTO t FROM t", "count(*)", 0),
+            ("CALL dp_new_version('t')", "count(*)", 1),
+        ):
             seen.clear()
-            session.connection.execute(change)
-            session.sql("CALL dp_new_version('t')")
-            session.sql(text, epsilon=1, delta=1e-6, max_groups_contributed=2)
-            assert len(seen) == more
+            session.sql(change) if "dp_" in change else session.connection.execute(change)
+            session.sql(text.format(asked), rho=0.1, delta=1e-6)
+            assert len(seen) == readings
+    # an eighth of the units by now
+    assert f"<= {2**64 // 8}" in seen[0]
 
 
 def _sql_of_a_release(monkeypatch: pytest.MonkeyPatch, *, unsigned: bool = False, coverage: bool = False) -> str:

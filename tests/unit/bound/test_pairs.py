@@ -42,18 +42,9 @@ def _rows(transaction: Transaction, sql: str, listed: pa.Table | None) -> Counte
     return Counter(map(repr, table.to_pylist()))
 
 
-def _formulations(transaction: Transaction, frame: Frame, *, has_native: bool) -> list[Formulation]:
-    """Return the formulations that hold for the rows."""
-    most = frame.bounding.most_counted
-    largest = transaction.run(
-        lambda cursor: cursor.rows(f"SELECT max(n) FROM (SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit)"),
-        listed_keys=None,
-        timeout_seconds=None,
-    )[0][0]
-    fits = most is None or not largest or largest <= most
-    over_groups = fastest_of_groups(frame, has_native=has_native)
-    found: list[Formulation] = ["groups_first", "few_choose", over_groups, *(["none_choose"] if fits else [])]  # type: ignore[list-item]
-    return list(dict.fromkeys(found))
+def _formulations(frame: Frame, *, has_native: bool) -> list[Formulation]:
+    """Return the formulations of a frame over pairs."""
+    return list(dict.fromkeys(["groups_first", fastest_of_groups(frame, has_native=has_native)]))
 
 
 def _of_auto(statistics: tuple[Statistic, ...]) -> list[Statistic]:
@@ -118,7 +109,7 @@ def _check_reading(
     if not all(map(pairs.has, bounded.measured)):
         return
     expected = _rows(transaction, bounded.sql(SALT), listed)
-    for formulation in _formulations(transaction, bounded.frame, has_native=has_native):
+    for formulation in _formulations(bounded.frame, has_native=has_native):
         for table in (pairs, None):
             if table or formulation == "groups_first" or bounded.coverage:
                 sql = bounded.sql(SALT, formulation, table)
@@ -148,8 +139,7 @@ def _check_rounds(transaction: Transaction, frame: Frame, pairs: Pairs, selected
     bounded = Bounded(later, (PRESENCE,))
     assert pairs.serves(later)
     expected = _rows(transaction, bounded.sql(SALT), selected)
-    for formulation in ("groups_first", "few_choose"):
-        assert _rows(transaction, bounded.sql(SALT, formulation, pairs), selected) == expected
+    assert _rows(transaction, bounded.sql(SALT, "groups_first", pairs), selected) == expected
 
 
 @settings(_SHORT)

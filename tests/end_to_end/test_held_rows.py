@@ -1,4 +1,4 @@
-"""A question on joined rows reads them once if they are few; its answer does not depend on it."""
+"""A question on joined rows reads them once; its answer does not depend on it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.answer import first_rows
-from dpsql.bound.aggregation import FIRST_ROWS
+from dpsql.answer import held_rows
+from dpsql.bound.aggregation import HELD_ROWS
 from dpsql.bound.statement import Bounded
 from tests.end_to_end.reading_rows import fix_salts, watch_statements
 from tests.noise_sources import seeded_noise
@@ -50,21 +50,17 @@ def ask(question: str) -> tuple[list[tuple[Any, ...]], float]:
             session.sql(declaration)
         session._runner.noise_source = seeded_noise(5)
         rows = session.sql(question, rho=1.0, delta=1e-6).fetchall()
-        assert not session.connection.execute(f"FROM duckdb_tables() WHERE table_name = '{FIRST_ROWS}'").fetchall()
+        assert not session.connection.execute(f"FROM duckdb_tables() WHERE table_name = '{HELD_ROWS}'").fetchall()
         return rows, session.sql("FROM dp_budget()").to_df()["rho_spent"][0]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_few_rows_are_read_once(question: str, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    few = ask(QUESTIONS[question])
-    assert [FIRST_ROWS in sql for sql in read] == [True]
-    assert len(few[0]) > 1
-    read.clear()
-    monkeypatch.setattr(first_rows, "MOST_FIRST_ROWS", 100)
-    assert ask(QUESTIONS[question]) == few
-    assert [FIRST_ROWS in sql for sql in read] == [True, False]
-    monkeypatch.setattr(first_rows, "first_rows_sql", lambda *_: "SELECT no_column FROM no_table")
-    assert ask(QUESTIONS[question]) == few
+def test_rows_are_read_once(question: str, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    held = ask(QUESTIONS[question])
+    assert [HELD_ROWS in sql for sql in read] == [True]
+    assert len(held[0]) > 1
+    monkeypatch.setattr(held_rows, "held_rows_sql", lambda *_: "SELECT no_column FROM no_table")
+    assert ask(QUESTIONS[question]) == held
 
 
 @pytest.mark.usefixtures("read")
@@ -83,4 +79,4 @@ def test_an_answer_that_fails_over_held_rows_is_read_from_the_table(monkeypatch:
 def test_a_table_alone_is_not_held(read: list[str]) -> None:
     ask("SELECT code, count(*) FROM visits GROUP BY code")
     assert read
-    assert not any(FIRST_ROWS in sql for sql in read)
+    assert not any(HELD_ROWS in sql for sql in read)
