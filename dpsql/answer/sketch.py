@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dpsql.bound.shards import SHARDS
 from dpsql.errors import EngineError
 from dpsql.state import to_arrow, to_numpy
 
@@ -90,7 +91,9 @@ def absorb(sketch: Sketch, exact: pa.Table, run: Run) -> Sketch:
 
 
 def sketched(size: int, pieces: Iterable[pa.Table], run: Run) -> Sketch:
-    """The sketch of a frame, from the rows of `sketch_sql`.
+    """Return the sketch of a frame, from the rows of `sketch_sql`.
+
+    An empty shard is absorbed like all others. So the time does not show how many shards have a unit.
 
     Args:
         size: most counters.
@@ -108,8 +111,12 @@ def sketched(size: int, pieces: Iterable[pa.Table], run: Run) -> Sketch:
         raise EngineError("the engine returned no columns to sketch", withheld=False)
     counters = first.select(_key_names(first)).schema.append(pa.field("units", pa.int64()))
     sketch = Sketch(size, counters.empty_table(), 0)
+    empty_shards = SHARDS
     for shard in _shards(itertools.chain([first], remaining)):
         sketch = absorb(sketch, shard, run)
+        empty_shards -= 1
+    for _ in range(empty_shards):
+        sketch = absorb(sketch, first.drop_columns("shard").slice(0, 0), run)
     return sketch
 
 

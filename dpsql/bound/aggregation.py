@@ -48,9 +48,9 @@ LISTED_KEYS = "dpsql_listed_keys"
 HELD_ROWS = "dpsql_rows"
 """Name of the temporary table that holds the rows of a frame."""
 
-_ROWS_COUNTED = 500_000
+_ROWS_COUNTED = 100_000
 """About the most rows of which the sizes are counted. Counting all of them can take a fifth of the query."""
-_USUAL_ROWS = 16 * _ROWS_COUNTED
+_USUAL_ROWS = 80 * _ROWS_COUNTED
 """The number of rows that is assumed if it is not known."""
 _LARGEST_HASH = 2**64 - 1
 _SATURATION = float(2**60)

@@ -60,6 +60,8 @@ _UP_TO_LAST = (
 A comparison in WHERE would become a part of the join. A join on units alone takes a seventh of the time where they are
 whole numbers close together, because DuckDB then looks up its rows by place. No unit is NULL.
 """
+_FEW_ROWS = 1_000
+"""With fewer rows all formulations are fast, and one serves: a single row would be a large part of all rows."""
 _ROWS_PER_GROUP = 1.5
 """With fewer rows of a unit in a group a window over rows is faster than grouping them all (benchmarks/bounding.py)."""
 
@@ -143,6 +145,8 @@ def fastest(
 
     """
     rows = factor * sizes.rows
+    if rows < _FEW_ROWS:
+        return "groups_first"
     if has_native:
         unit_bytes = state_bytes(frame, list(enumerate(others)))
         # a dictionary pays only where keys repeat

@@ -106,6 +106,8 @@ class RoundedGaussian:
             return drawn
         mantissa, exponent = math.frexp(self.sigma_steps)
         ratio, width_bits = mantissa * (2 * _MIN_RATIO), exponent - (2 * _MIN_RATIO).bit_length() + 1
+        # without a draw, too: the time of a first table would show that there is no group
+        cell_table(ratio)
         filled = 0
         while filled < count:
             missing = count - filled

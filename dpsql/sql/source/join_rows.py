@@ -66,7 +66,7 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
     owner, unique = with_bounds(joins, owners, multiplies=matches > 1)
     refusals.raise_if_any(before)
     texts = [_text(joins, place, ties, environment) for place in range(len(parts))]
-    source = _from(joins, texts, _tied(joins, ties))
+    source = _whole_source(joins, texts, ties)
     # after RIGHT JOIN … USING a column has two names
     seen_once = list({seen.output.name: seen for seen in joins.columns}.values())
     selected = [f"{seen.sql} AS {quote(seen.output.name)}" for seen in seen_once]
@@ -137,18 +137,36 @@ def _tied(joins: Joins, ties: Ties) -> dict[int, list[str]]:
     return texts
 
 
+def _whole_source(joins: Joins, texts: Sequence[str], ties: Ties) -> str:
+    """Return FROM, and WHERE if protected sides are cut by windows, in which DuckDB reads these sides as a whole.
+
+    In an inner join DuckDB looks at the rows of one side first. It reads only those rows of the other side that may
+    match, and no row if there is none. The windows of a side are most of the work, so the time would show whether one
+    row passed a filter of the other side. A full join reads both sides. WHERE keeps the rows that have both, and TRY
+    hides that from the optimizer.
+    """
+    tied, steps, conditions, has_windows = _tied(joins, ties), list(joins.steps), [], False
+    for place, (part, step) in enumerate(zip(joins.parts, joins.steps, strict=True)):
+        relation = part.relation
+        has_windows |= bool(relation.cuts or relation.single)
+        if has_windows and relation.owner and step.kind == INNER:
+            steps[place] = replace(step, kind=FULL)
+            conditions += _comparisons(step, tied.get(place, ()))
+    if not conditions or {step.kind for step in joins.steps} & {RIGHT, FULL}:
+        return _from(joins, texts, tied)
+    return f"{_from(replace(joins, steps=tuple(steps)), texts, tied)} WHERE TRY({' AND '.join(conditions)})"
+
+
+def _comparisons(step: Step, ties: Sequence[str]) -> list[str]:
+    """Return all that a step compares, the units included, in a fixed order."""
+    equal = (comparison(left.sql, "=", right.sql, (left.output.type, right.output.type)) for left, right in step.equal)
+    return sorted({*equal, *ties})
+
+
 def _from(joins: Joins, texts: Sequence[str], ties: Mapping[int, Sequence[str]] | None = None) -> str:
     steps = []
     for place, (step, text) in enumerate(zip(joins.steps, texts, strict=True)):
-        equal = sorted(
-            {
-                *(
-                    comparison(left.sql, "=", right.sql, (left.output.type, right.output.type))
-                    for left, right in step.equal
-                ),
-                *(ties or {}).get(place, ()),
-            }
-        )
+        equal = _comparisons(step, (ties or {}).get(place, ()))
         condition = f" ON {' AND '.join(equal)}" if equal else ""
         steps.append(f"{step.kind} {text} AS join_{place}{condition}".strip())
     return " ".join(steps)

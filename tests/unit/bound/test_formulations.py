@@ -230,7 +230,7 @@ def test_sizes_are_about_right(laboratory: Laboratory) -> None:
     assert found.keys == pytest.approx(36, abs=5)
     assert found.pairs == pytest.approx(900, rel=0.15)
     # a unit has 40 rows, and all of them are looked at or none
-    part = _sizes(laboratory, approximate_sizes_sql(frame, SALT, 2_000_000))
+    part = _sizes(laboratory, approximate_sizes_sql(frame, SALT, 400_000))
     assert part.rows % 40 == 0
     assert part.rows == pytest.approx(4_500, rel=0.3)
     assert part.rows / part.units == pytest.approx(40, rel=0.15)
@@ -290,7 +290,7 @@ def _sql_of_a_release(monkeypatch: pytest.MonkeyPatch, *, unsigned: bool = False
 
     monkeypatch.setattr(DuckDBEngine, "aggregate", watched)
     with dpsql.connect(allow_unsigned_extensions=unsigned) as session:
-        session.connection.execute("CREATE TABLE t AS SELECT i % 50 AS pid, i % 4 AS k FROM range(1000) r(i)")
+        session.connection.execute("CREATE TABLE t AS SELECT i % 50 AS pid, i % 4 AS k FROM range(5000) r(i)")
         session.sql("CALL dp_unit('u', rho_budget := 10, delta_threshold := 0.5, delta_conversion := 1e-6)")
         session.sql(
             f"CALL dp_protect('t', coverage := {coverage}, "
