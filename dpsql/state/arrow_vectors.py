@@ -36,9 +36,12 @@ def texts_to_arrow(texts: Sequence[str]) -> pa.Array:
 
 def to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return a column of numbers as an array; NULL becomes NaN."""
+    is_plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if is_plain and not len(column):
+        # the import of pandas, as below, would tell by its time that there are no rows
+        return np.empty(0, column.type.to_pandas_dtype())
     array = column.combine_chunks()
-    is_plain = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
-    if array.null_count or not len(array) or not is_plain:
+    if array.null_count or not is_plain:
         # pyarrow imports pandas for it
         return np.asarray(array.to_numpy(zero_copy_only=False))
     kind = np.dtype(array.type.to_pandas_dtype())

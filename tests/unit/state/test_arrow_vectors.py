@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -59,6 +61,15 @@ def test_chunks_and_slices_are_read_in_order() -> None:
     assert to_numpy(column[1:4]).tolist() == [1, 2, 3]
     assert to_numpy(column[2:4]).tolist() == [2, 3]
     assert to_numpy(pa.chunked_array([], pa.int64())).tolist() == []
+
+
+@pytest.mark.parametrize("chunks", ["[]", "[to_arrow(np.arange(0))]", "[to_arrow(np.arange(3))]"])
+def test_no_import_tells_whether_there_are_values(chunks: str) -> None:
+    code = (
+        "import sys, numpy as np, pyarrow as pa; from dpsql.state.arrow_vectors import to_arrow, to_numpy; "
+        f"to_numpy(pa.chunked_array({chunks}, pa.int64())); sys.exit('pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("values", [np.ones((2, 2)), np.array([True, False]), np.array([1], dtype=">i8")], ids=repr)
