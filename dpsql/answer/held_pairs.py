@@ -9,6 +9,7 @@ readings of the question on these rows run in one transaction, which ends with t
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,12 +18,16 @@ import pyarrow as pa
 from dpsql.answer.exact import Runtime
 from dpsql.answer.offer import Offer
 from dpsql.bound.coverage import numbers_of
-from dpsql.bound.formulations import Formulation, fastest_of_groups
+from dpsql.bound.formulations import Formulation, drawn_factor, fastest_of_groups
 from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.engine import ExactTable, Mark, seconds_left
+from dpsql.engine.connection import Cursor
 from dpsql.engine.transaction import Transaction
 from dpsql.errors import SchemaError
 from dpsql.model.frame import Frame, Statistic
+
+_FEW = 2
+"""If at most about one unit in this many has too many groups, groups are chosen for these units alone."""
 
 Write = Callable[[Formulation, Pairs | None], str]
 """Writes the statement of a reading, over pairs if there are any."""
@@ -37,6 +42,9 @@ class HeldPairs:
         self._until_end = contextlib.ExitStack()
         self._transaction: Transaction | None = None
         self._has_one_row = False
+        self._units_by_groups: list[tuple[int, int]] = []
+        # no share of units with many groups is known to change the statements
+        self._factor = drawn_factor(secrets.token_bytes(16), "")
         self._marks: Mapping[str, Mark] = {}
 
     def close(self) -> None:
@@ -78,8 +86,7 @@ class HeldPairs:
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         transaction = self._transaction or self._begin(runtime, deadline)
-        # how many groups the units have decides nothing: one unit with many would show in the time
-        formulation = "one_row" if self._has_one_row else fastest_of_groups(frame, has_native=runtime.engine.has_native)
+        formulation = self._formulation(frame, runtime)
         has_all = formulation != "one_row" and all(map(self._pairs.has, statistics))
         sql = write(formulation, self._pairs if has_all else None)
         found = transaction.run(
@@ -94,13 +101,34 @@ class HeldPairs:
         self._has_one_row = transaction.has_one_row(self._pairs.frame.rows_sql.stored_unit, seconds_left(deadline))
         if not self._has_one_row:
             made = f"CREATE TEMP TABLE {PAIRS} AS {self._pairs.sql()}"
-            transaction.run(
-                lambda cursor: cursor.rows(made), listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
+            counted = f"SELECT n, count(*) FROM (SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit) GROUP BY n"
+
+            def make(cursor: Cursor) -> list[tuple[int, int]]:
+                cursor.rows(made)
+                return cursor.rows(counted)
+
+            self._units_by_groups = transaction.run(
+                make, listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
             )
         # on a cursor of their own: a table that cannot be counted would end the transaction
         self._marks = engine.marks([table for table, _ in rows.table_versions])
         self._transaction = transaction
         return transaction
+
+    def _formulation(self, frame: Frame, runtime: Runtime) -> Formulation:
+        """Return the formulation of a frame's statement that is about the fastest; all of them have one result.
+
+        The largest number of groups of a unit decides nothing: it may follow from one unit.
+        """
+        if self._has_one_row:
+            return "one_row"
+        most = frame.bounding.most_counted
+        if most is None:
+            return "groups_first"
+        too_many = sum(units for groups, units in self._units_by_groups if groups > most)
+        if self._factor * _FEW * too_many <= sum(units for _, units in self._units_by_groups):
+            return "few_choose"
+        return fastest_of_groups(frame, has_native=runtime.engine.has_native)
 
 
 def read_units(

@@ -1,4 +1,4 @@
-"""Choice of the groups that a unit keeps, and their numbers, in five formulations of one result.
+"""Choice of the groups that a unit keeps, and their numbers, in six formulations of one result.
 
 Kept are the max_groups groups of a unit with the least priority, a hash of the unit, the key and the frame's salt,
 ties by the key; each with one integer per statistic. Every formulation computes the priority from the real unit and the
@@ -6,6 +6,7 @@ real key, so all of them keep the same groups, and one unit's rows have no say i
 codes of a dictionary would give them one: codes depend on everybody's rows.
 
     groups_first  rows are grouped by unit and key; then a window over the groups
+    few_choose    the same, and the window is over the groups of units with too many alone
     last_kept     rows are grouped by unit and key; then an aggregate in C (udfs/native/unit.c) tells the priority of
                   the last group that a unit keeps. It reads the upper half of priorities. A window is over the groups
                   of units where two upper halves are equal at the end of the choice
@@ -14,9 +15,10 @@ codes of a dictionary would give them one: codes depend on everybody's rows.
                   that serve as names alone; they follow the order of the keys, so that they break ties as the keys do
     one_row       nothing is grouped by unit and nothing chosen (`one_row`), because no unit has two rows
 
-The last one runs if a constraint keeps the unit column unique. Speed decides which one of the others runs. No bit of a
+A table of pairs (`pairs`) tells whether about half of the units, or fewer, have too many groups. The last one runs if a
+constraint keeps the unit column unique. Speed decides which one of the others runs. No bit of a
 result depends on it, but the time of a query does. So no choice is made at a number of rows, units or pairs that
-somebody could know: each frame draws its own thresholds from its salt (`drawn_factor`).
+somebody could know: thresholds are drawn (`drawn_factor`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from dpsql.bound.norms import MOST_ROWS, most_value, row_number
 from dpsql.bound.one_row import kept_rows_sql
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 
-Formulation = Literal["groups_first", "last_kept", "rows_first", "native", "one_row"]
+Formulation = Literal["groups_first", "few_choose", "last_kept", "rows_first", "native", "one_row"]
 
 NATIVE_PROBE = (
     "SELECT unnest(dpsql_unit_2(1::INTEGER, p::UINTEGER, 2::HUGEINT, p::BIGINT)), "
@@ -115,14 +117,14 @@ def chooses_groups(frame: Frame) -> bool:
 
 
 def drawn_factor(salt: bytes, text: str) -> float:
-    """Return the factor of a frame's thresholds: between the root of 1/2 and the root of 2, uniform in its logarithm.
+    """Return the factor of thresholds: between the root of 1/2 and the root of 2, uniform in its logarithm.
 
-    The secret salt draws it. So n rows more move a choice between N rows with a probability of at most about n / N
-    (docs/time-and-failure.md), and asking the same again draws nothing new.
+    The secret salt draws it. So d rows more move a choice at N rows with a probability of d / (N ln 2)
+    (docs/time-and-failure.md). The same frame has the same factor.
 
     Args:
-        salt: 128 secret bits of the frame.
-        text: the query of its sizes, with all that its rows depend on.
+        salt: 128 secret bits.
+        text: the query of the sizes, with all that the rows depend on.
 
     >>> [drawn_factor(b"salt", text) == drawn_factor(b"salt", "a") for text in ("a", "b")]
     [True, False]
@@ -197,28 +199,34 @@ def kept_ctes(
 def chosen_ctes(per_group: str, keys: list[str], max_groups: int | None, salt: bytes, formulation: Formulation) -> str:
     """Return the expressions ``per_group``, whose body is given, and ``kept``."""
     kept = f"kept AS ({kept_sql(keys, max_groups, salt, formulation)})"
-    if formulation != "last_kept" or max_groups is None:
+    if formulation not in ("few_choose", "last_kept"):
         return f"per_group AS ({per_group}),\n{kept}"
-    last = f"{unit_aggregate(max_groups)}.last AS last"
+    of_unit = "count(*) AS n"
+    if formulation == "last_kept" and max_groups:
+        of_unit = f"{unit_aggregate(max_groups)}.last AS last"
     return (
         f"per_group AS MATERIALIZED ({per_group}),\n"
-        f"per_unit AS MATERIALIZED (SELECT unit, {last} FROM per_group GROUP BY unit),\n{kept}"
+        f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit),\n{kept}"
     )
 
 
 def kept_sql(keys: list[str], max_groups: int | None, salt: bytes, formulation: Formulation = "groups_first") -> str:
-    """Return the body of ``kept``, which reads ``per_group``, and in ``last_kept`` ``per_unit`` with its ``last``."""
+    """Return the body of ``kept``, which reads ``per_group``, and ``per_unit`` if not all units choose by a window.
+
+    ``per_unit`` has the number of the unit's groups n; or ``last``, where ``per_group`` has a ``priority``.
+    """
     if not keys or max_groups is None:
         return "SELECT * FROM per_group"
     chosen = f"row_number() OVER (PARTITION BY unit ORDER BY {_priority(keys, salt)} ASC, {_in_order(keys)})"
-    if formulation != "last_kept":
+    if formulation not in ("few_choose", "last_kept"):
         return f"SELECT * FROM per_group QUALIFY {chosen} <= {max_groups}"
-    # two upper halves of a unit are equal once in 2**32 pairs, by the salt: no row of a person brings this about
-    equal = (
-        "SELECT per_group.* FROM per_group SEMI JOIN (SELECT unit FROM per_unit WHERE last IS NULL) AS units "
-        "ON per_group.unit IS NOT DISTINCT FROM units.unit"
-    )
-    return f"{_UP_TO_LAST} UNION ALL SELECT * FROM ({equal}) QUALIFY {chosen} <= {max_groups}"
+    of_units = "SELECT per_group.* FROM per_group SEMI JOIN (SELECT unit FROM per_unit WHERE {}) AS units {}"
+    of_unit = "ON per_group.unit IS NOT DISTINCT FROM units.unit"
+    few, many = (of_units.format(f"n {sign} {max_groups}", of_unit) for sign in ("<=", ">"))
+    if formulation == "last_kept":
+        # two upper halves of a unit are equal once in 2**32 pairs, by the salt: no row of a person brings this about
+        few, many = _UP_TO_LAST, of_units.format("last IS NULL", of_unit)
+    return f"{few} UNION ALL SELECT * FROM ({many}) QUALIFY {chosen} <= {max_groups}"
 
 
 def priority_column(keys: list[str], salt: bytes) -> str:

@@ -46,7 +46,7 @@ def one_pass_sql(
         coverage: the statistics of coverage that are read.
         salt: 128 secret bits of the frame.
         held_keys: as for ``bounded_sql``.
-        formulation: ``groups_first`` or ``last_kept``.
+        formulation: ``groups_first``, ``few_choose`` or ``last_kept``.
         pairs: the table that has the numbers of all that is read, if there is one.
 
     Returns:

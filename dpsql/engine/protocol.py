@@ -107,7 +107,10 @@ class Engine(Protocol):
 
     @property
     def has_native(self) -> bool:
-        """Return whether the native aggregate can be called, so that formulations in C run."""
+        """Return whether the native aggregate can be called, so that formulations in C run.
+
+        ``run_empty`` finds out, before any charge. A transaction may not see functions that are loaded after its begin.
+        """
 
     @property
     def has_own_cursors(self) -> bool:

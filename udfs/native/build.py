@@ -1,13 +1,16 @@
 """Build the native aggregate for this machine: python udfs/native/build.py (`make native`).
 
 Needs a C compiler, and pip with its package index once: DuckDB's headers are taken from the source distribution of the
-DuckDB that is installed, and kept below out/. What is built works with any DuckDB since 1.2, whose stable C API it is
-built against; dpsql works without it, and gives the same results.
+DuckDB that is installed, and kept below out/. An archive whose SHA-256 is not the known one is deleted unread.
+
+The library works with any DuckDB since 1.2, whose stable C API it is built against; dpsql works without it, and gives
+the same results.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +26,14 @@ SOURCES = tuple(HERE / f"{name}.c" for name in NAMES)
 LIBRARY = HERE / "dpsql_native.duckdb_extension"
 HEADERS = ("duckdb.h", "duckdb_extension.h")
 
+ARCHIVES = {
+    "2.0.0": "09de511ef0dc76a5213e8d3d87a8b89bb4d3e8a6fe73a9f60dc001269946b44f",
+    "2.0.1": "5b3f493140e35b75298ee0fc606d98e3065e8601e64fe81b09326de7a6fd68e0",
+}
+"""SHA-256 of DuckDB's source distribution, by version."""
+_GOT = re.compile(r"\bGot\s+([0-9a-f]{64})")
+"""The hash of a refused archive, in the words of pip."""
+
 _C_API, _ABI = "v1.2.0", "C_STRUCT"
 _FIELD, _SIGNATURE = 32, 256
 
@@ -32,11 +43,9 @@ def headers(version: str) -> Path:
     folder = HERE.parents[1] / "out" / f"duckdb-{version}-headers"
     if all((folder / name).is_file() for name in HEADERS):
         return folder
-    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*command, "--no-binary", "duckdb", "--dest", scratch, f"duckdb=={version}"], check=True)
-        (archive,) = Path(scratch).glob("duckdb-*.tar.gz")
+        archive = download(version, Path(scratch))
+        folder.mkdir(parents=True, exist_ok=True)
         with tarfile.open(archive) as members:
             for member in members:
                 name = Path(member.name)
@@ -45,6 +54,40 @@ def headers(version: str) -> Path:
                     if content is not None:
                         (folder / name.name).write_bytes(content.read())
     return folder
+
+
+def download(version: str, folder: Path) -> Path:
+    """Download DuckDB's source distribution and return its path.
+
+    Pip compares the hash before it reads the archive, because it runs a part of what is in there.
+
+    Raises:
+        SystemExit: the hash is unknown or another one, or pip fails. The folder has no archive then.
+
+    """
+    expected = ARCHIVES.get(version)
+    if expected is None:
+        sys.exit(
+            f"make native: the SHA-256 of the source archive of DuckDB {version} is unknown. Add it to ARCHIVES in "
+            f"udfs/native/build.py, or install DuckDB {' or '.join(ARCHIVES)}; dpsql works without the aggregate."
+        )
+    wanted = folder / "wanted.txt"
+    wanted.write_text(f"duckdb=={version} --hash=sha256:{expected}\n", encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    hashed = ["--require-hashes", "--no-binary", "duckdb", "--dest", str(folder), "--requirement", str(wanted)]
+    done = subprocess.run([*pip, *hashed], stderr=subprocess.PIPE, text=True, check=False)
+    archive = next(folder.glob("duckdb-*.tar.gz"), None)
+    if done.returncode == 0 and archive:
+        return archive
+    if archive:
+        archive.unlink()
+    if got := _GOT.search(done.stderr):
+        sys.exit(
+            f"make native: the source archive of DuckDB {version} has SHA-256 {got[1]}, and should have {expected}. It "
+            "was deleted and nothing was built. Find out who changed the archive or the package index; dpsql works "
+            "without the aggregate."
+        )
+    sys.exit(f"make native: pip could not download the source archive of DuckDB {version}.\n{done.stderr}")
 
 
 def with_footer(library: bytes, platform: str) -> bytes:

@@ -44,7 +44,7 @@ def _rows(transaction: Transaction, sql: str, listed: pa.Table | None) -> Counte
 
 def _formulations(frame: Frame, *, has_native: bool) -> list[Formulation]:
     """Return the formulations of a frame over pairs."""
-    return list(dict.fromkeys(["groups_first", fastest_of_groups(frame, has_native=has_native)]))
+    return list(dict.fromkeys(["groups_first", "few_choose", fastest_of_groups(frame, has_native=has_native)]))
 
 
 def _of_auto(statistics: tuple[Statistic, ...]) -> list[Statistic]:
@@ -139,7 +139,8 @@ def _check_rounds(transaction: Transaction, frame: Frame, pairs: Pairs, selected
     bounded = Bounded(later, (PRESENCE,))
     assert pairs.serves(later)
     expected = _rows(transaction, bounded.sql(SALT), selected)
-    assert _rows(transaction, bounded.sql(SALT, "groups_first", pairs), selected) == expected
+    for formulation in ("groups_first", "few_choose"):
+        assert _rows(transaction, bounded.sql(SALT, formulation, pairs), selected) == expected
 
 
 @settings(_SHORT)
