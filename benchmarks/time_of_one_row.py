@@ -8,9 +8,9 @@ Every run asks in a process of its own. It is forked from one that has imported 
 databases; and it has a state file of its own. Runs take turns. What looks bad is measured twice as often again, so that
 other work on the machine fails nothing. Texts are asked with the library in C and without it, eight by eight.
 
-Claims: for each text the medians of both databases are within 1.15 of each other, and none is beyond 1.25 without
-overlap of the two sets of runs. At each start a planted comparison, which reads the rows again above a fixed number,
-has to be caught; ``--plant`` plants it for all texts. The exit status is 1 if a claim fails.
+Claim: for each text the medians of both databases are within 1.15 of each other. The table says where all runs of one
+side take longer than all of the other. At each start a planted comparison, which reads the rows again above a fixed
+number, has to be caught; ``--plant`` plants it for all texts. The exit status is 1 if a claim fails.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ from dpsql.session.session import LazyState
 from tests.noise_sources import seeded_noise
 
 ALLOWED_RATIO = 1.15
-APART_RATIO = 1.25
 _WARMING = 48
 """Texts that are asked of small tables first, so that all is imported."""
 
@@ -79,7 +78,7 @@ class Runs:
     @property
     def is_step(self) -> bool:
         """Return whether the row moves the time by more than is allowed."""
-        return self.ratio > ALLOWED_RATIO or (self.ratio > APART_RATIO and self.are_apart)
+        return self.ratio > ALLOWED_RATIO
 
     def __add__(self, more: Runs) -> Runs:
         return Runs((*self.without, *more.without), (*self.having, *more.having))
@@ -134,7 +133,7 @@ def _asked(world: World, text: Text, seed: int, *, has_native: bool) -> tuple[fl
 def measured(worlds: Sequence[World], text: Text, runs: int, *, has_native: bool) -> Runs:
     """Measure a text in both databases in turns; what looks bad twice as often again, all runs together."""
     found = _runs(worlds, text, range(runs), has_native=has_native)
-    if found.ratio > ALLOWED_RATIO:
+    if found.is_step:
         found += _runs(worlds, text, range(runs, 3 * runs), has_native=has_native)
     return found
 
@@ -206,7 +205,7 @@ def main() -> int:
         with planted(scale.half // 2):
             caught = _shown("", check, measured(worlds, check, arguments.runs, has_native=True), has_native=True)
         steps = []
-        with planted(scale.half // 2) if arguments.plant else patch.dict({}):
+        with planted(scale.half // 2) if arguments.plant else contextlib.nullcontext():
             for number in range(first, end):
                 text, has_native = writer.text(number), number % 16 < 8
                 found = measured(worlds, text, arguments.runs, has_native=has_native)
@@ -217,7 +216,7 @@ def main() -> int:
         for world in worlds:
             world.session.close()
     print(f"\nThe planted comparison is caught: {caught}")
-    print(f"Medians within {ALLOWED_RATIO}, none beyond {APART_RATIO} without overlap: {not steps}", *steps)
+    print(f"Medians are within {ALLOWED_RATIO} for each text: {not steps}", *steps)
     return int(bool(steps) or not caught)
 
 
