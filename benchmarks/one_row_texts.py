@@ -189,6 +189,8 @@ class Writer:
         )
         rest = chance.choice(("", "", " AND t.n >= 0", " AND t.n + 1 > 0", " AND t.ward + t.n < 1000"))
         source, where = _source(kind, edge, chance, edge.where + rest)
+        if kind == "join" and edge.name == "no row":
+            source, where = _sides(is_second=number >= len(KINDS))
         aggregate, options = _asked(kind, chance)
         key = f"t.{key}" if key else ""
         with_key, grouped = (f"{key} AS k, ", f" GROUP BY {key}") if key else ("", "")
@@ -219,15 +221,18 @@ def _source(kind: str, edge: Edge, chance: random.Random, where: str) -> tuple[s
         # an item meets one visit, so that items tell how many rows there are
         return "items i JOIN visits t ON i.visit = t.id", condition.replace("t.id <=", "i.id <=")
     if kind == "join":
-        # the rows of stays are those that both databases have
-        other = "JOIN people p ON p.pid = t.pid"
-        if edge.name == "no row":
-            other = chance.choice((other, "JOIN stays s ON s.pid = t.pid AND s.id > 0"))
-        return f"visits t {other}", condition
+        return "visits t JOIN people p ON p.pid = t.pid", condition
     if kind == "plain" and edge.name == "no row" and table == "visits" and chance.random() < 0.5:
         inner = f"SELECT 1 FROM stays s WHERE s.pid = t.pid AND s.name = '{_NAME}'"
         return "visits t", f" WHERE t.id > 0 AND EXISTS ({inner})"
     return f"{table} t", condition
+
+
+def _sides(*, is_second: bool) -> tuple[str, str]:
+    """Return a join of two cut sides, of which one lacks the one row, and the other has what both databases have."""
+    left, right = "visits t", "stays s"
+    few, rest = ("t", "s") if is_second else ("s", "t")
+    return f"{left} JOIN {right} ON s.pid = t.pid", f" WHERE {few}.name = '{_NAME}' AND {rest}.id > 0"
 
 
 def _asked(kind: str, chance: random.Random) -> tuple[str, Mapping[str, Any]]:
