@@ -44,9 +44,6 @@ NATIVE_PROBE = (
 """A query and its one row, where the library is the one that this module is written for."""
 
 _CAPACITIES = (1, 2, 4, 8, 16, 32, 64)
-_MOST_CHOSEN = 16
-"""Most groups of a unit that the aggregate in C chooses, because many units may have few. Its state has room for all of
-them, so at 64 groups it takes twice the time of a window if most units have one."""
 _MOST_FLAGS = 4
 MOST_SUMS = 4
 """Sums that an aggregate of the library adds up at most."""
@@ -159,12 +156,9 @@ def fastest(
 
 
 def fastest_of_groups(frame: Frame, *, has_native: bool) -> Formulation:
-    """Return the formulation that is fastest where all rows are grouped by unit and key in any case.
-
-    Numbers of units have no say in it.
-    """
+    """Return the formulation that is fastest where all rows are grouped by unit and key in any case."""
     most = frame.bounding.most_counted
-    has_state = has_native and chooses_groups(frame) and most is not None and most <= _MOST_CHOSEN
+    has_state = has_native and chooses_groups(frame) and most is not None and most <= _CAPACITIES[-1]
     return "last_kept" if has_state else "groups_first"
 
 

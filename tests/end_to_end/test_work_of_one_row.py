@@ -16,6 +16,7 @@ import pytest
 import dpsql
 from benchmarks.one_row_texts import KINDS, Edge, Scale, Text, Writer, edges, opened
 from benchmarks.time_of_one_row import planted
+from dpsql.answer import held_pairs
 from dpsql.assets import native_library
 from dpsql.bound import formulations
 from dpsql.engine import DuckDBEngine
@@ -68,6 +69,7 @@ def work(
     """Ask a text of a new state, with salts that are always the same, and return the statements that run."""
     salts = iter(range(10**6))
     monkeypatch.setattr(side_table, "os", SimpleNamespace(urandom=lambda size: next(salts).to_bytes(size)))
+    monkeypatch.setattr(held_pairs, "secrets", SimpleNamespace(token_bytes=bytes))
     with with_own_state(world) as session:
         engine = session._runner.engine = DuckDBEngine(session.connection, library)
         # the library is loaded before anything is recorded, if it is built
