@@ -17,7 +17,7 @@ from dpsql.answer.result import Result
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, Mark, identity
 from dpsql.model.environment import TableSchema
-from dpsql.session.declarations.protection import same_column
+from dpsql.session.declarations.people import same_column
 from dpsql.session.declare import StateAccess, declare, split_name
 from dpsql.session.runner import StatementRunner
 from dpsql.session.session import LazyState, logger

@@ -23,11 +23,11 @@ from dpsql.session.declarations.arguments import (
     table_of,
 )
 from dpsql.session.declarations.budgets import looser_budget, read_budget
+from dpsql.session.declarations.people import require_other_people
 from dpsql.session.declarations.protection import (
     looser,
     looser_defaults,
     require_no_looser,
-    require_other_people,
 )
 from dpsql.session.declarations.public import require_not_public
 from dpsql.session.declarations.undoing import fact_changes, reach_of, require_replaced
