@@ -17,7 +17,7 @@ from dpsql.answer.result import Result
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, Mark, identity
 from dpsql.model.environment import TableSchema
-from dpsql.session.declarations.people import same_column
+from dpsql.session.declarations.people import reason_of, same_key
 from dpsql.session.declare import StateAccess, declare, split_name
 from dpsql.session.runner import StatementRunner
 from dpsql.session.session import LazyState, logger
@@ -73,8 +73,18 @@ class SourcePolicy:
         return next((known.columns for known in self.policy.remembered if known.table == self.table), ())
 
     def table_of_other_unit(self, unit: str, column: str) -> ProtectedTable | None:
-        """A table of another unit whose unit column has the name of this one: it seems to hold the same people."""
-        return same_column((column,), self.table, unit, self.policy)
+        """Return a table of another unit that seems to hold the people of the source, or None if there is none.
+
+        Args:
+            unit: of the source.
+            column: its unit column.
+
+        """
+        return same_key((column,), unit, self.policy)
+
+    def reason(self, other: ProtectedTable) -> str:
+        """Return why that table seems to hold the people of the source."""
+        return reason_of(other, self.policy)
 
 
 def source_place(source: str) -> tuple[str, str]:

@@ -79,7 +79,7 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
     protected, reach = _with_reach(arguments, schema, protected, policy, access, engine, changes)
     _require_no_looser(arguments, before, protected, policy, unit, changes)
     if not before or changes or arguments.names_any("separate_people"):
-        _require_told_apart(schema, (column,), protected, policy, engine)
+        _require_told_apart(arguments, schema, (), protected, policy, engine)
     state = access.write()
     if unit != policy.unit(unit.name):
         state.declare_unit(unit)
@@ -197,16 +197,17 @@ def _require_no_looser(
 
 
 def _require_told_apart(
-    schema: TableSchema, columns: Sequence[str], protected: ProtectedTable, policy: Policy, engine: Engine
+    arguments: Arguments,
+    schema: TableSchema,
+    link_columns: Sequence[str],
+    protected: ProtectedTable,
+    policy: Policy,
+    engine: Engine,
 ) -> None:
     """Refuse people who seem to have another budget already, or to be public, where nobody says that it is so."""
     if not protected.separate_people:
-        # what was declared of this table is replaced
-        tables = tuple(one for one in policy.tables if one.table != schema.canonical)
-        public = tuple(one for one in policy.public if one.table != schema.canonical)
-        others = dataclasses.replace(policy, tables=tables, public=public)
-        require_other_people(schema, columns, protected.unit, others, engine)
-    require_not_public(schema, columns, policy, engine)
+        require_other_people(arguments, schema, protected, link_columns, policy, engine)
+    require_not_public(schema, link_columns or (protected.privacy_unit_column,), policy, engine)
 
 
 def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
@@ -242,7 +243,7 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
     if unit:
         _require_no_looser(arguments, before, protected, policy, unit, changes)
     if not before or changes or arguments.names_any("separate_people"):
-        _require_told_apart(schema, columns, protected, policy, engine)
+        _require_told_apart(arguments, schema, columns, protected, policy, engine)
     state = access.write()
     state.declare_protected(protected, link, reach)
     remember(linked(schema, state.policy(), engine), state)
