@@ -218,6 +218,36 @@ def test_a_part_of_a_key_is_no_sign(session: dpsql.Session) -> None:
     session.sql("CALL dp_link('lines', ['order_no', 'shop'], parent := ['orders.order_no', 'orders.shop'])")
 
 
+def test_a_new_unit_that_looks_like_another_one_is_warned_of(session: dpsql.Session) -> None:
+    warning = (
+        "; the name of this unit looks like that of unit 'patient', and each has a budget of its own: the new name has "
+        "CYRILLIC SMALL LETTER A, the other one has LATIN SMALL LETTER A. For the same people name unit := 'patient'"
+    )
+    name = "p\u0430tient"
+    ((told,),) = session.sql(f"CALL dp_unit('{name}', {BUDGET})").fetchall()
+    assert told == f"unit {name} has its budget{warning}"
+    # nothing more is said of a unit that is known, or of one that looks like no other
+    for call in (f"dp_unit('{name}', {BUDGET})", f"dp_unit('PATIENT', {BUDGET})", f"dp_unit('nurse', {BUDGET})"):
+        ((told,),) = session.sql(f"CALL {call}").fetchall()
+        assert "looks like" not in told
+    session.connection.execute('CREATE OR REPLACE TABLE "h\u043eusehold" (tenant INTEGER)')
+    call = f"CALL dp_protect('h\u043eusehold', privacy_unit_column := 'tenant', {BUDGET})"
+    ((told,),) = session.sql(call).fetchall()
+    assert "looks like that of unit 'household', and each has a budget of its own" in told
+    ((told,),) = session.sql(call).fetchall()
+    assert "looks like" not in told
+
+
+def test_a_unit_of_a_data_frame_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows: Any = pd.DataFrame({"patient_id": range(300), "doctor_id": range(300), "city": [0, 1, 2] * 100})
+    names = {"patient": "patient_id", "p\u0430tient": "doctor_id"}
+    for name, column in names.items():
+        unit = dpsql.unit(name, column=column, state=tmp_path / "s", source=column, epsilon_budget=9, delta_budget=1e-4)
+        for _ in range(2):
+            rows.dp.groupby("city", unit=unit, rho=0.01, max_groups=1).size()
+    assert sum("looks like that of unit 'patient'" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_a_data_frame_is_a_second_table_too(tmp_path: Path) -> None:
     rows: Any = pd.DataFrame({"patient_id": range(300), "doctor_id": range(300), "city": [0, 1, 2] * 100})
     patients = dpsql.unit(

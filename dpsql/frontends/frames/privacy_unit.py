@@ -28,6 +28,7 @@ from dpsql.session import (
     SourcePolicy,
     StateAccess,
     Unit,
+    declare_frame_unit,
     folded,
     protect_source,
     require,
@@ -315,7 +316,7 @@ def _declare(unit: PrivacyUnit, source: SourcePolicy, frame: Frame, access: Stat
                 "add separate_people=True"
             )
         if unit.epsilon_budget is not None and known is None:
-            access.write().declare_unit(_as_named(unit, None))
+            declare_frame_unit(_as_named(unit, None), access)
         protect_source(
             source.name,
             connection,

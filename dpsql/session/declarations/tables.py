@@ -31,6 +31,7 @@ from dpsql.session.declarations.protection import (
 )
 from dpsql.session.declarations.public import require_not_public
 from dpsql.session.declarations.undoing import fact_changes, reach_of, require_replaced
+from dpsql.session.declarations.unit_names import look_alike_unit
 from dpsql.session.declarations.zones import declared_zone, other_zone
 from dpsql.state import (
     Link,
@@ -46,11 +47,12 @@ from dpsql.state import (
 def declare_unit(arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
     """Declare a privacy unit, or change what is named of its budget."""
     name = arguments.names[0].strip()
-    before = access.read().policy().unit(name)
+    policy = access.read().policy()
+    before = policy.unit(name)
     unit = read_budget(name, arguments, before)
     require_no_looser(f"unit {unit.name}", looser_budget(before, unit), replace=arguments.flag("replace"))
     access.write().declare_unit(unit)
-    return f"unit {unit.name} has its budget"
+    return _warned(f"unit {unit.name} has its budget", look_alike_unit(unit.name, policy))
 
 
 def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
@@ -86,7 +88,11 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
     state.declare_protected(protected, reach=reach)
     remember(schema, state)
     told = f"table {schema.canonical} is protected; its privacy unit is {unit.name}"
-    return told + other_zone(schema, protected, engine)
+    return _warned(told, look_alike_unit(unit.name, policy)) + other_zone(schema, protected, engine)
+
+
+def _warned(told: str, warning: str) -> str:
+    return f"{told}; {warning}" if warning else told
 
 
 def _unit(arguments: Arguments, own_unit: str, policy: Policy, before: ProtectedTable | None) -> Unit:
