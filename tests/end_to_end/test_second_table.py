@@ -95,6 +95,25 @@ def test_a_second_table_gives_nobody_a_second_budget_unsaid(session: dpsql.Sessi
     assert unit_of(session, "lab") == "doctor"
 
 
+def test_a_table_that_another_session_declares_meanwhile_is_seen(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.sql("CALL dp_unprotect('visits')")
+    state = type(session._access.read())
+    change = state.declare_protected
+
+    def late(*arguments: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        session.sql(DECLARED[-2])
+        change(*arguments, **options)
+
+    monkeypatch.setattr(state, "declare_protected", late)
+    with pytest.raises(PolicyError, match="changed meanwhile; ask again"):
+        session.sql(LAB)
+    assert unit_of(session, "lab") is None
+    refused(session, LAB)
+
+
 def test_the_unit_that_came_first_is_asked_as_well(session: dpsql.Session) -> None:
     call = "CALL dp_protect('lab', unit := 'patient', privacy_unit_column := 'doctor_id')"
     assert "write unit := 'doctor' in place of unit := 'patient'" in refused(session, call)

@@ -80,12 +80,14 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
     changes = fact_changes(before, protected, link, None)
     protected, reach = _with_reach(arguments, schema, protected, policy, access, engine, changes)
     _require_no_looser(arguments, before, protected, policy, unit, changes)
+    seen = None
     if not before or changes or arguments.names_any("separate_people"):
         _require_told_apart(arguments, schema, (), protected, policy, engine)
+        seen = policy.last
     state = access.write()
     if unit != policy.unit(unit.name):
         state.declare_unit(unit)
-    state.declare_protected(protected, reach=reach)
+    state.declare_protected(protected, reach=reach, seen=seen)
     remember(schema, state)
     told = f"table {schema.canonical} is protected; its privacy unit is {unit.name}"
     return _warned(told, look_alike_unit(unit.name, policy)) + other_zone(schema, protected, engine)
@@ -248,10 +250,12 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
     unit = policy.unit(above.unit)
     if unit:
         _require_no_looser(arguments, before, protected, policy, unit, changes)
+    seen = None
     if not before or changes or arguments.names_any("separate_people"):
         _require_told_apart(arguments, schema, columns, protected, policy, engine)
+        seen = policy.last
     state = access.write()
-    state.declare_protected(protected, link, reach)
+    state.declare_protected(protected, link, reach, seen)
     remember(linked(schema, state.policy(), engine), state)
     told = f"table {schema.canonical} is linked to {parent.canonical}; its privacy unit is {above.unit}"
     return told + other_zone(schema, protected, engine)
