@@ -17,6 +17,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving, Step
 from dpsql.errors import AccessError, CalibrationError
 from dpsql.mechanism.calibrate import NO_CUT, Calibration, Cut, Level, cut_at, level_of
+from dpsql.mechanism.ceiling import require_below_ceiling
 from dpsql.mechanism.window import free_level, free_level_above, is_free_level
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.identity import statistic_hash
@@ -79,13 +80,7 @@ class _Cascade:
 
     def _begin_at(self, ceiling: int) -> None:
         """The cascade has its top at the ceiling from the start, whatever is asked for first."""
-        if self._level.rho_nano > ceiling:
-            raise CalibrationError(
-                f"rho = {self._level.rho_nano / NANO:.9g} for one statistic is above the ceiling, "
-                f"{ceiling / NANO:.9g}, at which its numbers are drawn once and for all",
-                requested_rho=self._level.rho_nano / NANO,
-                limit_rho=ceiling / NANO,
-            )
+        require_below_ceiling(self._level.rho_nano, ceiling)
         if not self._stored:
             top = level_of(self._level.statistic, ceiling, self._histogram)
             cut: Cut | KeySelection = self._due(top, paid=False) if self._hides else NO_CUT

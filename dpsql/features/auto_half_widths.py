@@ -35,7 +35,7 @@ from dpsql.features.auto_price import answer_delta_units, asked_nano, may_come
 from dpsql.features.auto_stand_ins import has_unknown_bounds
 from dpsql.features.half_width import TargetQuery, up
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
-from dpsql.features.target_levels import cap_nano, level_of_text
+from dpsql.features.target_levels import cap_nano, level_of_text, require_room
 from dpsql.mechanism.calibrate import (
     MOST_AUTO_DRAWS,
     MOST_DRAWN,
@@ -68,6 +68,7 @@ class AutoHalfWidthsKind:
         target, request = _target(query), query.first.request
         asked = replace(request, rho=target.max_rho, epsilon=target.max_epsilon)
         nano = cap_nano(replace(query.first, request=asked))
+        require_room(query.first, nano, target.cap)
         return replace(query.at(nano / NANO), most_nano=nano)
 
     def asked_cap(self, query: AutoHalfWidths) -> tuple[str, float]:

@@ -8,6 +8,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.features.auto_histograms import questions
 from dpsql.features.query_kind import OpenTerms
 from dpsql.mechanism.calibrate import Calibration, calibrate, unasked_nano
+from dpsql.mechanism.ceiling import require_below_ceiling
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.model.private_query import AutoGroups, FrameQuery
 from dpsql.plan.features.auto import with_max_groups
@@ -67,4 +68,11 @@ def open_prices_of(options: Sequence[FrameQuery], reader: Reader) -> Iterator[tu
     for option in options:
         calibration = calibrate(option, histogram_of(option.frame))
         reader.require(asked_nano(option, calibration))
-        yield calibration.rho_nano, answer_delta_units(calibration)
+        ceiling, delta_units = option.frame.ceiling, answer_delta_units(calibration)
+        if ceiling is None:
+            yield calibration.rho_nano, delta_units
+            continue
+        for level in calibration.levels:
+            require_below_ceiling(level.rho_nano, ceiling)
+        # every statistic is drawn at the ceiling; who may not see it has a threshold of their own beside
+        yield ceiling * len(calibration.levels), delta_units * (1 if reader.may_see(ceiling) else 2)

@@ -12,9 +12,10 @@ from fractions import Fraction
 
 from dpsql.accounting.composition import CONVERSIONS
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.calibrate import AUTO_PARTS, Level, levels_of, whole_nano
+from dpsql.mechanism.calibrate import AUTO_PARTS, Level, levels_of, part_for_auto, whole_nano
 from dpsql.mechanism.histogram import FLOAT_SLACK
 from dpsql.mechanism.registry import histogram_of
+from dpsql.mechanism.too_little import too_low_cap
 from dpsql.mechanism.window import grid
 from dpsql.model.frame import NANO, Window
 from dpsql.model.private_query import FrameQuery
@@ -36,10 +37,12 @@ def capped(query: WithinTarget) -> WithinTarget:
         query: as its text is planned, by ``max_rho`` or ``max_epsilon``.
 
     Raises:
-        CalibrationError: no level has so small an epsilon.
+        CalibrationError: the cap is too small for the statistics of the question.
 
     """
-    rho = cap_nano(query.first) / NANO
+    cap = cap_nano(query.first)
+    require_room(query.first, cap, query.cap)
+    rho = cap / NANO
 
     def change(part: FrameQuery) -> FrameQuery:
         frame, *others = (part.frame, *part.alternatives)
@@ -67,6 +70,25 @@ def cap_nano(part: FrameQuery) -> int:
     if not found:
         raise CalibrationError(f"max_epsilon = {request.epsilon:g} allows no rho; ask for more max_epsilon")
     return found
+
+
+def require_room(part: FrameQuery, most_nano: int, cap: tuple[str, float]) -> None:
+    """Refuse a cap that leaves a statistic of a question without a level, before AUTO is charged.
+
+    Args:
+        part: the question, before AUTO has chosen.
+        most_nano: the cap in nano-rho.
+        cap: the option that says the cap, and its value.
+
+    Raises:
+        CalibrationError: in the words of that option.
+
+    """
+    level = most_nano - part_for_auto(most_nano, part) * len(part.auto) if part.auto else most_nano
+    others = [math.floor(weight * level) for weight in part.weights[1:]]
+    unasked = [math.floor(weight * level) for _, weight in part.unasked]
+    if min([level - sum(others) - sum(unasked), *others]) < 1:
+        raise too_low_cap(*cap, len(part.weights) + len(part.auto))
 
 
 def window_of(own: Window | None, most_nano: int, delta: float) -> Window:

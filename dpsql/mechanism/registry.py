@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.correlated_gaussian import CORRELATED_GAUSSIAN
 from dpsql.mechanism.csh import CSH, MISRA_GRIES
 from dpsql.mechanism.discrete_correlated_gaussian import DISCRETE_CORRELATED_GAUSSIAN
@@ -20,8 +21,9 @@ from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Shape, coun
 from dpsql.mechanism.independent_gaussian import GAUSSIAN, GSHM
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.keys_first import KEYS_FIRST
+from dpsql.mechanism.too_little import too_little
 from dpsql.model.estimates import RunningTotal
-from dpsql.model.frame import COVERAGE_KINDS, Frame
+from dpsql.model.frame import COVERAGE_KINDS, NANO, Frame
 from dpsql.model.private_query import FrameQuery, PrivateQuery
 from dpsql.model.query_kinds import GroupingSets
 from dpsql.noise.running_totals import FractionalSum, totals_error
@@ -97,13 +99,22 @@ def choose_frame(query: FrameQuery) -> FrameQuery:
 
 
 def shared(sets: GroupingSets) -> GroupingSets:
-    """Return the grouping sets, each part with its share of the request of all sets together."""
+    """Return the grouping sets, each part with its share of the request of all sets together.
+
+    Raises:
+        CalibrationError: the level is too small for the statistics of all sets.
+
+    """
     requests = shared_requests(
         sets.request,
         [histogram_of(part.frame) for part in sets.parts],
         [unit_noise(part.frame) for part in sets.parts],
         sets.parts[0].statistics,
     )
+    levels = [whole_nano(request.rho or 0.0) for request in requests]
+    counts = [len(part.statistics) for part in sets.parts]
+    if any(level < count for level, count in zip(levels, counts, strict=True)):
+        raise too_little(sets.request, sets.request.rho or sum(levels) / NANO, sum(counts))
     asked = tuple(replace(part, request=request) for part, request in zip(sets.parts, requests, strict=True))
     return replace(sets, parts=asked)
 

@@ -16,10 +16,25 @@ def too_little(request: Request, rho: float, count: int) -> CalibrationError:
     by_rho = request.rho is not None
     asked = f"rho = {rho:.3g}" if by_rho else f"epsilon = {request.asked_epsilon:.9g}"
     together = "" if by_rho else f" At delta = {request.delta:.3g} this epsilon is rho = {rho:.3g}."
-    more = "rho" if by_rho else "epsilon"
+    return _of_statistics(asked, count, together, "rho" if by_rho else "epsilon")
+
+
+def too_low_cap(name: str, value: float, count: int) -> CalibrationError:
+    """Return the refusal of a highest level that is too small for a number of statistics.
+
+    Args:
+        name: of the option, max_rho or max_epsilon.
+        value: of the option.
+        count: of the statistics, with the histograms of AUTO.
+
+    """
+    return _of_statistics(f"{name} = {value:.9g}", count, "", name)
+
+
+def _of_statistics(asked: str, count: int, together: str, name: str) -> CalibrationError:
     return CalibrationError(
         f"{asked} is too small for {count} statistic{'s' * (count > 1)}: each takes rho = 1e-9 at least.{together} "
-        f"Ask for more {more}."
+        f"Ask for more {name}."
     )
 
 

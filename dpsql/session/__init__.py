@@ -12,6 +12,7 @@ from dpsql.engine import PINNED, stopped_by
 from dpsql.model.environment import folded
 from dpsql.model.private_query import OPTION_NAMES, OPTIONS_OF_TARGETS
 from dpsql.operations.dialect import quote, shown_call, text_literal
+from dpsql.session.declarations.unit_names import LOOKS_LIKE
 from dpsql.session.declare import TABLE_RULES, StateAccess, split_name, unit_as_named
 from dpsql.session.frame_session import (
     FrameSession,
@@ -19,6 +20,7 @@ from dpsql.session.frame_session import (
     ProcessState,
     RememberedColumn,
     SourcePolicy,
+    declare_frame_unit,
     protect_source,
     source_identity,
     source_place,
@@ -43,6 +45,7 @@ from dpsql.state import Unit, require
 __all__ = [
     "CURATOR",
     "DECLARATIONS",
+    "LOOKS_LIKE",
     "OPTIONS_OF_TARGETS",
     "OPTION_NAMES",
     "PINNED",
@@ -65,6 +68,7 @@ __all__ = [
     "Unit",
     "at_least",
     "connect",
+    "declare_frame_unit",
     "folded",
     "is_select",
     "open_database",

@@ -17,12 +17,13 @@ from dpsql.answer.result import Result
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, Mark, identity
 from dpsql.model.environment import TableSchema
-from dpsql.session.declarations.protection import same_column
+from dpsql.session.declarations.people import reason_of, same_key
+from dpsql.session.declarations.unit_names import look_alike_unit
 from dpsql.session.declare import StateAccess, declare, split_name
 from dpsql.session.runner import StatementRunner
 from dpsql.session.session import LazyState, logger
 from dpsql.sql.statements import FunctionCall, SelectStatement, read_statement
-from dpsql.state import Domain, Policy, ProtectedTable, State, checked
+from dpsql.state import Domain, Policy, ProtectedTable, State, Unit, checked
 
 RememberedColumn = tuple[str, str, bool]
 """Name and type of a column of a declared table, and whether it may hold NULL."""
@@ -73,8 +74,18 @@ class SourcePolicy:
         return next((known.columns for known in self.policy.remembered if known.table == self.table), ())
 
     def table_of_other_unit(self, unit: str, column: str) -> ProtectedTable | None:
-        """A table of another unit whose unit column has the name of this one: it seems to hold the same people."""
-        return same_column((column,), self.table, unit, self.policy)
+        """Return a table of another unit that seems to hold the people of the source, or None if there is none.
+
+        Args:
+            unit: of the source.
+            column: its unit column.
+
+        """
+        return same_key((column,), unit, self.policy)
+
+    def reason(self, other: ProtectedTable) -> str:
+        """Return why that table seems to hold the people of the source."""
+        return reason_of(other, self.policy)
 
 
 def source_place(source: str) -> tuple[str, str]:
@@ -96,6 +107,14 @@ def protect_source(source: str, connection: duckdb.DuckDBPyConnection, access: S
 
     """
     declare(FunctionCall("dp_protect", (source,), said), access, DuckDBEngine(connection))
+
+
+def declare_frame_unit(unit: Unit, access: StateAccess) -> None:
+    """Declare a new unit, and log a warning if its name looks like that of another unit."""
+    warning = look_alike_unit(unit.name, access.read().policy())
+    if warning:
+        logger.warning("unit %s has its budget; %s", unit.name, warning)
+    access.write().declare_unit(unit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ _LARGEST_WIDTH = 1e300
 CONFIDENCES = (0.9, 0.95, 0.99)
 LARGEST_ERROR = 0.5
 """The largest relative error: quantiles of larger ones are not known (docs/proofs/target.md)."""
+_SMALLEST_LEVEL = 1e-9
 _SMALLEST_WINDOW = 1e-6
 
 
@@ -73,7 +74,10 @@ _FLAG: _Values = (lambda value: isinstance(value, bool), "TRUE or FALSE")
 _VALUES: dict[str, _Values] = {
     "epsilon": _LEVEL,
     "rho": _LEVEL,
-    "rho_ceiling": _LEVEL,
+    "rho_ceiling": (
+        lambda value: _is_number(value) and _SMALLEST_LEVEL <= value <= _LARGEST_LEVEL,
+        "a number from 1e-9 to a million",
+    ),
     "delta": (lambda value: _is_number(value) and 0 < value < 1, "a number between 0 and 1"),
     "max_groups_contributed": (
         lambda value: _is_whole(value, MAX_GROUPS_LIMIT) or (isinstance(value, str) and value.upper() == "AUTO"),
@@ -82,7 +86,7 @@ _VALUES: dict[str, _Values] = {
     "top_k": _SIZE,
     "sketch_size": _SIZE,
     "min_privacy_units_per_group": (lambda value: _is_whole(value, 10**12), "a whole number of at least 1"),
-    "rho_window": (_is_window, "two levels, the lower first, as in [0.01, 1]"),
+    "rho_window": (_is_window, "two levels from 1e-6 to a million, the lower first, as in [0.01, 1]"),
     "own_threshold": _FLAG,
     "refresh": _FLAG,
     "target_half_width": (

@@ -50,7 +50,7 @@ def _require_unit(unit: Unit) -> None:
         (bool(unit.name), "a privacy unit needs a name"),
         (
             _is_count(unit.rho_budget, least=1, most=MAX_RHO_NANO),
-            f"the rho budget of unit {unit.name!r} must be at least one nano-rho",
+            f"the budget of unit {unit.name!r} must be at least rho = 1e-9; declare more rho_budget or epsilon_budget",
         ),
         (
             _is_count(unit.delta_threshold, least=0, most=DELTA_UNITS_PER_ONE - 1),
@@ -73,10 +73,9 @@ def _require_protected(protected: ProtectedTable) -> None:
         ("max_groups", protected.max_groups, MAX_GROUPS),
         ("max_rows_per_group", protected.max_rows_per_group, MAX_ROWS_PER_GROUP),
         ("max_rows_per_unit", protected.max_rows_per_unit, MAX_ROWS_PER_GROUP),
-        ("default rho in nano-rho", protected.default_rho, MAX_RHO_NANO),
         ("min_units", protected.min_units, MAX_MIN_UNITS),
-        ("the rho ceiling in nano-rho", protected.rho_ceiling, MAX_RHO_NANO),
     )
+    levels = (("default_rho", protected.default_rho), ("rho_ceiling", protected.rho_ceiling))
     require(
         (bool(table and protected.unit and protected.privacy_unit_column), "a protected table needs names"),
         *(
@@ -85,6 +84,13 @@ def _require_protected(protected: ProtectedTable) -> None:
                 f"{noun} of table {table!r} must be a whole number from 1 to {most}",
             )
             for noun, value, most in counts
+        ),
+        *(
+            (
+                value is None or _is_count(value, least=1, most=MAX_RHO_NANO),
+                f"{noun} of table {table!r} must be at least 1e-9",
+            )
+            for noun, value in levels
         ),
         (
             protected.default_rho is None or epsilon is None,
@@ -108,7 +114,7 @@ def _require_protected(protected: ProtectedTable) -> None:
         require(
             (
                 _is_count(low, least=1, most=MAX_RHO_NANO) and _is_count(high, least=low + 1, most=MAX_RHO_NANO),
-                f"the rho window of table {table!r} needs a lower level and a higher one",
+                f"rho_window of table {table!r} takes two levels of at least 1e-9, the lower first",
             ),
             (
                 epsilon is None,
@@ -136,7 +142,7 @@ def _require_analyst(analyst: ClearedAnalyst) -> None:
         (bool(analyst.name), "an analyst needs a name"),
         (
             analyst.rho_limit is None or _is_count(analyst.rho_limit, least=1, most=MAX_RHO_NANO),
-            f"the rho limit of analyst {analyst.name!r} must be at least one nano-rho",
+            f"rho_limit of analyst {analyst.name!r} must be at least 1e-9",
         ),
         (
             analyst.budget_part is None or 0.0 < analyst.budget_part <= 1.0,

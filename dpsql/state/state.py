@@ -183,7 +183,11 @@ class State:
             declare_row(connection, "unit", {**asdict(unit), "delta_conversion": float(unit.delta_conversion)}, unit)
 
     def declare_protected(
-        self, protected: ProtectedTable, link: Link | None = None, reach: Reach | None = None
+        self,
+        protected: ProtectedTable,
+        link: Link | None = None,
+        reach: Reach | None = None,
+        seen: int | None = None,
     ) -> None:
         """Make a table a member of a privacy unit, or change its settings.
 
@@ -192,14 +196,15 @@ class State:
             link: how its rows find their unit, if they do so through another table.
             reach: units that must have paid for nothing; None if unit, unit column and link stay as they are, and the
                 table is not public.
+            seen: `Policy.last` of the policy in which no other table had the same people; None if nobody looked.
 
         Raises:
-            PolicyError: there is no such unit, a fact would change that may not, the reach is old, or the version is
-                neither empty nor the current one.
+            PolicyError: there is no such unit, a fact would change that may not, the reach is old, another table was
+                declared since that policy, or the version is neither empty nor the current one.
 
         """
         with self._database.write() as connection:
-            declare_protected(connection, _read_policy(connection), protected, link, reach)
+            declare_protected(connection, _read_policy(connection), protected, link, reach, seen)
 
     def unprotect(self, table: str, reach: Reach) -> bool:
         """Undo that a table is protected, with its domains; archive it if it or a child has a paid answer.
@@ -272,7 +277,7 @@ class State:
         with self._database.write() as connection:
             policy = _read_policy(connection)
             if policy.public_table(table) is not None:
-                require_current(connection, reach)
+                require_current(connection, reach.last)
                 require_unpaid(connection, policy, table, reach)
                 withdraw_domains(connection, policy, table)
                 withdraw_public(connection, policy, table, reach)

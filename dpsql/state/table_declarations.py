@@ -25,7 +25,12 @@ from dpsql.state.versions import settle_version
 
 
 def declare_protected(
-    connection: sqlite3.Connection, policy: Policy, protected: ProtectedTable, link: Link | None, reach: Reach | None
+    connection: sqlite3.Connection,
+    policy: Policy,
+    protected: ProtectedTable,
+    link: Link | None,
+    reach: Reach | None,
+    seen: int | None,
 ) -> None:
     """Make a table a member of a privacy unit, or change its settings; see `State.declare_protected`.
 
@@ -34,6 +39,8 @@ def declare_protected(
 
     """
     table = protected.table
+    if seen is not None:
+        require_current(connection, seen)
     if policy.unit(protected.unit) is None:
         raise PolicyError(f"there is no privacy unit {protected.unit!r}")
     if link is not None:
@@ -48,7 +55,7 @@ def declare_protected(
             f"whose rows table {table!r} holds is declared otherwise; add replace := true if that is meant"
         )
     if reach is not None:
-        require_current(connection, reach)
+        require_current(connection, reach.last)
         withdraw_public(connection, policy, table, reach)
         if not same_facts:
             withdraw_facts(connection, policy, table, reach)
@@ -76,7 +83,7 @@ def unprotect(connection: sqlite3.Connection, policy: Policy, table: str, reach:
     before = policy.protected_table(table)
     if before is None:
         return True
-    require_current(connection, reach)
+    require_current(connection, reach.last)
     if charged_units(connection, reach) or any(child.archived for child in linked_to(policy, table)):
         if not before.archived:
             archive(connection, policy, before)
@@ -100,7 +107,7 @@ def declare_public(connection: sqlite3.Connection, policy: Policy, public: Publi
             raise PolicyError(
                 f"table {public.table!r} is protected; add replace := true if it holds nothing about any person"
             )
-        require_current(connection, reach)
+        require_current(connection, reach.last)
         withdraw_protected(connection, policy, public.table, reach)
         withdraw_own_unit(connection, policy, reach)
     version = settle_version(connection, public.table, public.version, is_new=not (before or protected))

@@ -56,14 +56,18 @@ class Reach:
 _OTHER_REACH = "SELECT 1 FROM policy_log WHERE id > ? AND noun IN ('ProtectedTable', 'Link', 'PublicTable') LIMIT 1"
 
 
-def require_current(connection: sqlite3.Connection, reach: Reach) -> None:
-    """Refuse to go by a reach if a table was declared since: it may have another unit, which may have paid.
+def require_current(connection: sqlite3.Connection, last: int) -> None:
+    """Refuse to go by a policy if a table was declared since: it may have another unit, which may have paid.
+
+    Args:
+        connection: inside the transaction that goes by the policy.
+        last: `Policy.last` of that policy.
 
     Raises:
-        PolicyError: one was declared, undone or replaced.
+        PolicyError: a table was declared, undone or replaced.
 
     """
-    if connection.execute(_OTHER_REACH, (reach.last,)).fetchone():
+    if connection.execute(_OTHER_REACH, (last,)).fetchone():
         raise PolicyError("the policy was changed meanwhile; ask again")
 
 

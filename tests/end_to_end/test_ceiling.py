@@ -244,3 +244,22 @@ def test_wrong_policies_are_refused(unasked: dpsql.Session, arguments: str) -> N
 def test_public_keys_pass_no_threshold_of_their_own(unasked: dpsql.Session) -> None:
     with pytest.raises(UnsupportedQueryError, match="public keys"):
         unasked.sql(PUBLIC, rho=0.1, own_threshold=True)
+
+
+AUTO = "SELECT shop, sum(cost, contribution_bounds_per_row => AUTO) AS s FROM visits GROUP BY shop"
+AUTO_GROUPS = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = AUTO) {PUBLIC[7:]}"
+
+
+@pytest.mark.parametrize("text", [AUTO, AUTO_GROUPS])
+def test_auto_is_not_charged_for_a_question_that_its_ceiling_refuses(session: dpsql.Session, text: str) -> None:
+    """It costs the ceiling for each statistic, whatever its level is: more than the part of the budget, or refused."""
+    session.sql("CALL dp_analyst('ana', budget_part := 0.005)")
+    ana = session.as_analyst("ana")
+    with pytest.raises(CalibrationError, match=r"rho = 0\.1 is above the ceiling"):
+        ana.sql(text, rho=0.1, rho_ceiling=0.01)
+    with pytest.raises(dpsql.BudgetError):
+        ana.sql(text, rho=0.1)
+    assert session._access.read().ledger.spent("visitor").rho_nano == 0
+    # the dearest outcome is what it costs
+    answer = session.sql(text, rho=0.1)
+    assert receipt_of(answer).charged_rho > 1

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.answer.offer import offers_of
 from dpsql.cascade.reader import Reader
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import AccessError, CalibrationError, DpsqlError, EngineError, PolicyError
+from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end import shops
 from tests.end_to_end.shops import BOTH, COUNT, LARGE, SMALL, TOP_K, WITH, ask, held, spent
 
@@ -366,3 +368,32 @@ def test_what_a_limit_allows_is_explained_and_answered() -> None:
         analyst, text = opened.as_analyst("ana"), "SELECT shop, count(*) AS n FROM t GROUP BY shop"
         assert len(analyst.sql(f"FROM dp_explain($${text}$$, epsilon := 5, delta := 1e-6)")) > 5
         analyst.sql(text, epsilon=5, delta=1e-6)
+
+
+def test_a_half_width_is_served_no_level_above_the_limit(session: dpsql.Session) -> None:
+    """The lowest level that is no wider may be above the limit: then the level below it serves."""
+    total = "SELECT count(DISTINCT visitor) AS n FROM visits"
+    session.sql(total, rho=0.5)
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.0199)")
+    answer = session.as_analyst("ana").sql(total, target_half_width=9.9)
+    assert answer.receipt is not None
+    # 9.9 takes rho = 0.01966, and the next level of the grid is 0.02
+    assert answer.receipt.rho == pytest.approx(0.018)
+    assert held(session, "ana") == pytest.approx(0.018)
+
+
+def test_a_lowered_limit_takes_keys_of_other_releases_away(session: dpsql.Session) -> None:
+    """Releases whose hidden keys share noise add up: keys of another one are shown up to the limit alone."""
+    for rho in (0.1, 0.35):
+        ask(session, "bob", TOP_K, rho=rho)
+
+    def levels() -> list[int]:
+        statement = read_statement(TOP_K)
+        assert isinstance(statement, SelectStatement)
+        query, state, reader = session._runner.plan(statement, {"rho": 0.35}, "bob")
+        (offer,) = offers_of(query.parts, state, reader)
+        return [keys.rho_nano for keys in offer.presence.keys_from]
+
+    assert levels() == [350_000_000, 100_000_000]
+    session.sql("CALL dp_analyst('bob', rho_limit := 0.44)")
+    assert levels() == [350_000_000]

@@ -52,6 +52,10 @@ class Ran:
         return str(self.steps[step]["printed"])
 
 
+LOOKS_LIKE_PATIENT = "p\u0430tient: {epsilon_budget: 1, delta_budget: 1e-6}"
+"""A unit whose name has a Cyrillic letter."""
+
+
 def project(folder: Path) -> Path:
     """The project with its database; the package stands where ``dbt deps`` would put it."""
     shutil.copytree(Path(__file__).with_name("dbt_project"), folder)
@@ -95,6 +99,13 @@ def test_a_project_is_built_again_and_again(tmp_path: Path) -> None:
         {"ask": DIAGNOSES, "options": {}},
         {"change": [VERSION, "version: first", "version: second"]},
         ["compile", "--select", "diagnoses"],
+        {
+            "change": [
+                VERSION,
+                "patient: {",
+                "p\u0430tient: {epsilon_budget: 1, delta_budget: 1e-6}\n            patient: {",
+            ]
+        },
         ["run"],
         {"change": [DIAGNOSES_MODEL, "rho = 0.02", "rho = 9"]},
         {"change": [CITIES_MODEL, "count(*)", "min(cost)"]},
@@ -107,6 +118,7 @@ def test_a_project_is_built_again_and_again(tmp_path: Path) -> None:
     the_same_question_in_python_is_paid_already(built)
     compiling_shows_the_plan_and_spends_nothing(built)
     a_version_that_is_declared_new_is_charged_again(built)
+    a_unit_that_looks_like_another_is_warned_of_once(built)
     receipts_and_budgets_are_in_target_and_nothing_private_is(built)
     cannot_be_and_leaves_the_old_table(
         built,
@@ -122,7 +134,7 @@ def test_a_project_is_built_again_and_again(tmp_path: Path) -> None:
 
 STAYS = 0.000995975 + 0.000493374
 """The rho of a half width of 90 stays, and of a relative error that the highest level does not reach."""
-FIRST, AGAIN, ASKED, COMPILED, NEW_VERSION, FAILED, SHOWN = 0, 2, 3, 5, 6, 10, 11
+FIRST, AGAIN, ASKED, COMPILED, NEW_VERSION, FAILED, SHOWN = 0, 2, 3, 5, 7, 11, 12
 
 
 def a_build_runs_models_and_tests_and_charges_once(built: Ran) -> None:
@@ -177,6 +189,11 @@ def a_version_that_is_declared_new_is_charged_again(built: Ran) -> None:
     assert sum(after.values()) == pytest.approx(0.6 * sum(before.values()), rel=0.2)
 
 
+def a_unit_that_looks_like_another_is_warned_of_once(built: Ran) -> None:
+    warning = "the name of this unit looks like that of unit 'patient'"
+    assert [built.printed(step).count(warning) for step in (COMPILED, NEW_VERSION, FAILED)] == [0, 1, 0]
+
+
 def cannot_be_and_leaves_the_old_table(built: Ran, step: int, *messages: str) -> None:
     assert not built.steps[step]["success"]
     assert [message for message in messages if message not in built.printed(step)] == []
@@ -190,7 +207,7 @@ def receipts_and_budgets_are_in_target_and_nothing_private_is(built: Ran) -> Non
     receipt = json.loads((papers / "receipts" / "model.clinic.diagnoses.json").read_text(encoding="utf-8"))
     assert receipt["receipt"]["charged_rho"] == pytest.approx(0.02)
     assert receipt["receipt"]["version"] == "second"
-    (budget,) = json.loads((papers / "budgets.json").read_text(encoding="utf-8"))
+    budget = json.loads((papers / "budgets.json").read_text(encoding="utf-8"))[0]
     assert budget["rho_spent"] == pytest.approx(built.spent(NEW_VERSION))
     plan = json.loads((papers / "plans" / "model.clinic.diagnoses.json").read_text(encoding="utf-8"))
     assert {"section": "price", "name": "rho", "value": "0.02"} in plan["plan"]

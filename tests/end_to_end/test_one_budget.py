@@ -108,7 +108,7 @@ def test_a_second_budget_is_refused_in_any_order_unless_it_is_said(
     protect(session, *one)
     (first,) = (table for table in session._access.read().policy().tables)
     before = logged(session)
-    with pytest.raises(PolicyError, match=rf"unit := '{first.unit}' if these.*separate_people := true"):
+    with pytest.raises(PolicyError, match=rf"unit := '{first.unit}' in place of.*separate_people := true"):
         protect(session, *other)
     with pytest.raises(PolicyError, match="separate_people"):
         protect(session, *other, rest="unit := 'patient'")

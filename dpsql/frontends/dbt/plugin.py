@@ -41,7 +41,7 @@ from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError
 from dpsql.frontends.dbt.declarations import declarations, deferred
 from dpsql.frontends.dbt.log_line import log_line
 from dpsql.frontends.dbt.model_options import model_options
-from dpsql.session import Receipt, Rehearsal, Session, is_select, state_beside, table_identity
+from dpsql.session import LOOKS_LIKE, Receipt, Rehearsal, Session, is_select, state_beside, table_identity
 
 NAME = "dpsql"
 MATERIALIZATION = "private_table"
@@ -113,7 +113,9 @@ class Plugin(BasePlugin):
         with self._session() as session:
             with self._declaring:
                 for statement in _declarations(session, call["graph"], model):
-                    session.sql(statement)
+                    ((told,),) = session.sql(statement).fetchall()
+                    if LOOKS_LIKE in told:
+                        logger.warning(told)
             result = session.sql(model["compiled_code"], **options)
             budgets = session.sql("FROM dp_budget()").arrow().to_pylist()
         receipt = result.receipt

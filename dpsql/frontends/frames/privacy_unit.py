@@ -28,6 +28,7 @@ from dpsql.session import (
     SourcePolicy,
     StateAccess,
     Unit,
+    declare_frame_unit,
     folded,
     protect_source,
     require,
@@ -306,14 +307,16 @@ def _declare(unit: PrivacyUnit, source: SourcePolicy, frame: Frame, access: Stat
         other = source.table_of_other_unit(known.name if known else unit.name, column)
         if other is not None and not unit.separate_people:
             # a second budget for people who have one, said in the words of frames; nothing is declared yet
+            same = f"write dpsql.unit({other.unit!r}, …)"
+            if source.policy.link(other.table):
+                same = "ask in SQL, on the database, where CALL dp_link leads its rows to this unit"
             raise PolicyError(
                 f"{source.name!r} seems to hold the people of {other.table!r}, which has the budget of unit "
-                f"{other.unit!r}: its unit column is called {other.privacy_unit_column!r}, too. Write "
-                f"dpsql.unit({other.unit!r}, …) if these are the same people, or add separate_people=True if they are "
-                "others"
+                f"{other.unit!r}: {source.reason(other)}. If these are the same people, {same}; if they are others, "
+                "add separate_people=True"
             )
         if unit.epsilon_budget is not None and known is None:
-            access.write().declare_unit(_as_named(unit, None))
+            declare_frame_unit(_as_named(unit, None), access)
         protect_source(
             source.name,
             connection,

@@ -16,7 +16,7 @@ from dpsql.operations import blanks
 from dpsql.operations.comparisons import compared_type
 from dpsql.operations.dialect import text_literal
 from dpsql.session.declarations.arguments import Arguments, StateAccess, split_name, table_of
-from dpsql.session.declarations.protection import lends_unit, sources_of
+from dpsql.session.declarations.sources import lends_unit, sources_of
 from dpsql.session.declarations.undoing import reach_of
 from dpsql.state import Policy, PublicTable
 

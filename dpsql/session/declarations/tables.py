@@ -23,14 +23,15 @@ from dpsql.session.declarations.arguments import (
     table_of,
 )
 from dpsql.session.declarations.budgets import looser_budget, read_budget
+from dpsql.session.declarations.people import require_other_people
 from dpsql.session.declarations.protection import (
     looser,
     looser_defaults,
     require_no_looser,
-    require_other_people,
 )
 from dpsql.session.declarations.public import require_not_public
 from dpsql.session.declarations.undoing import fact_changes, reach_of, require_replaced
+from dpsql.session.declarations.unit_names import look_alike_unit
 from dpsql.session.declarations.zones import declared_zone, other_zone
 from dpsql.state import (
     Link,
@@ -46,11 +47,12 @@ from dpsql.state import (
 def declare_unit(arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
     """Declare a privacy unit, or change what is named of its budget."""
     name = arguments.names[0].strip()
-    before = access.read().policy().unit(name)
+    policy = access.read().policy()
+    before = policy.unit(name)
     unit = read_budget(name, arguments, before)
     require_no_looser(f"unit {unit.name}", looser_budget(before, unit), replace=arguments.flag("replace"))
     access.write().declare_unit(unit)
-    return f"unit {unit.name} has its budget"
+    return _warned(f"unit {unit.name} has its budget", look_alike_unit(unit.name, policy))
 
 
 def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
@@ -78,15 +80,21 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
     changes = fact_changes(before, protected, link, None)
     protected, reach = _with_reach(arguments, schema, protected, policy, access, engine, changes)
     _require_no_looser(arguments, before, protected, policy, unit, changes)
+    seen = None
     if not before or changes or arguments.names_any("separate_people"):
-        _require_told_apart(schema, (column,), protected, policy, engine)
+        _require_told_apart(arguments, schema, (), protected, policy, engine)
+        seen = policy.last
     state = access.write()
     if unit != policy.unit(unit.name):
         state.declare_unit(unit)
-    state.declare_protected(protected, reach=reach)
+    state.declare_protected(protected, reach=reach, seen=seen)
     remember(schema, state)
     told = f"table {schema.canonical} is protected; its privacy unit is {unit.name}"
-    return told + other_zone(schema, protected, engine)
+    return _warned(told, look_alike_unit(unit.name, policy)) + other_zone(schema, protected, engine)
+
+
+def _warned(told: str, warning: str) -> str:
+    return f"{told}; {warning}" if warning else told
 
 
 def _unit(arguments: Arguments, own_unit: str, policy: Policy, before: ProtectedTable | None) -> Unit:
@@ -197,16 +205,17 @@ def _require_no_looser(
 
 
 def _require_told_apart(
-    schema: TableSchema, columns: Sequence[str], protected: ProtectedTable, policy: Policy, engine: Engine
+    arguments: Arguments,
+    schema: TableSchema,
+    link_columns: Sequence[str],
+    protected: ProtectedTable,
+    policy: Policy,
+    engine: Engine,
 ) -> None:
     """Refuse people who seem to have another budget already, or to be public, where nobody says that it is so."""
     if not protected.separate_people:
-        # what was declared of this table is replaced
-        tables = tuple(one for one in policy.tables if one.table != schema.canonical)
-        public = tuple(one for one in policy.public if one.table != schema.canonical)
-        others = dataclasses.replace(policy, tables=tables, public=public)
-        require_other_people(schema, columns, protected.unit, others, engine)
-    require_not_public(schema, columns, policy, engine)
+        require_other_people(arguments, schema, protected, link_columns, policy, engine)
+    require_not_public(schema, link_columns or (protected.privacy_unit_column,), policy, engine)
 
 
 def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
@@ -241,10 +250,12 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
     unit = policy.unit(above.unit)
     if unit:
         _require_no_looser(arguments, before, protected, policy, unit, changes)
+    seen = None
     if not before or changes or arguments.names_any("separate_people"):
-        _require_told_apart(schema, columns, protected, policy, engine)
+        _require_told_apart(arguments, schema, columns, protected, policy, engine)
+        seen = policy.last
     state = access.write()
-    state.declare_protected(protected, link, reach)
+    state.declare_protected(protected, link, reach, seen)
     remember(linked(schema, state.policy(), engine), state)
     told = f"table {schema.canonical} is linked to {parent.canonical}; its privacy unit is {above.unit}"
     return told + other_zone(schema, protected, engine)

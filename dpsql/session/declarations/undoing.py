@@ -10,7 +10,7 @@ from dpsql.errors import PolicyError, SchemaError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.operations.dialect import text_literal
 from dpsql.session.declarations.arguments import Arguments, StateAccess, remember, split_name, table_of
-from dpsql.session.declarations.protection import reads_rows_of
+from dpsql.session.declarations.sources import reads_rows_of
 from dpsql.state import Link, Policy, ProtectedTable, Reach
 
 
