@@ -79,15 +79,6 @@ def full_price(rho: float, delta: float) -> str:
     return f"rho = {rho:.9g} and threshold delta = {delta:.6g}, if nothing of it is stored"
 
 
-def guarantee_of_cap(cap: str) -> str:
-    """Say in a receipt that its guarantee is that of the cap.
-
-    >>> guarantee_of_cap("max_rho = 0.5")
-    'epsilon is that of max_rho = 0.5, because the level follows from the bounds that AUTO found'
-    """
-    return words.EPSILON_OF_CAP.format(cap=cap)
-
-
 def wider(column: str, width: float, most: float) -> str:
     """Say which half width a column has in place of the one that was asked for.
 

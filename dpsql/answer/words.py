@@ -25,6 +25,9 @@ RELEASE = Sentence(
 RHO = Sentence("rho {rho}", rho="0.0175")
 SERVED_AT = Sentence("rho {rho}; the question asked for rho {asked}", rho="1", asked="0.2")
 ALONE = Sentence("this answer alone has epsilon {epsilon} at delta {delta}", epsilon="1", delta="1e-08")
+ALONE_AT_MOST = Sentence(
+    "this answer alone has at most epsilon {epsilon} at delta {delta}", epsilon="8.5", delta="1e-08"
+)
 SET_LEVEL = Sentence("({keys}): {level}", keys="city", level="rho 0.0175")
 KEYS_OF_RELEASE = Sentence(
     "rho is the level of the numbers; a release with a count of units at rho = {rho:.9g}, which epsilon and delta "
@@ -139,7 +142,17 @@ TRUTH_VALUE = Sentence(
 )
 ASKED_HALF_WIDTHS = Sentence("asked for half widths of {widths}", widths="at most 50 for each count and sum (95 %)")
 EPSILON_OF_CAP = Sentence(
-    "epsilon is that of {cap}, because the level follows from the bounds that AUTO found", cap="max_rho = 0.5"
+    "epsilon is that of {cap}, because {source} decide the level; rho and price are accounting, not a guarantee",
+    cap="max_rho = 0.5",
+    source="released numbers",
+)
+RELEASED_NUMBERS = Sentence("released numbers")
+BOUNDS_OF_AUTO = Sentence("the bounds that AUTO found")
+EPSILON_BEYOND_CAP = Sentence(
+    "epsilon is that of {cap} with stored numbers of higher levels, because {source} decide the level; rho and price "
+    "are accounting, not a guarantee",
+    cap="max_rho = 0.5",
+    source="released numbers",
 )
 ASKED_RELATIVE = Sentence("asked for a relative error of {target}", target="at most 10 % for each count (95 %)")
 WITHIN_TARGET = Sentence(
@@ -337,6 +350,7 @@ MORE = Sentence("{count} more in {receipt_at}", count=2, receipt_at="answer.rece
 NOTHING = Sentence("no group is shown; {receipt_at} says why", receipt_at="answer.receipt")
 MISSED = Sentence("the target is not reached; {receipt_at} says why", receipt_at="answer.receipt")
 GUARANTEE = Sentence("epsilon {epsilon} at delta {delta}", epsilon="1", delta="1e-08")
+AT_MOST = Sentence("at most {level}", level="rho 0.5")
 CHARGED_FOR = Sentence("{charged}, for an answer with {level}", charged="rho 0.01", level="rho 0.0175")
 STORED = Sentence("nothing: served as stored, with {level}", level="rho 0.0175")
 SPENT = Sentence("spent so far: {level} {spent} of {budget}", level="epsilon", spent="0.80", budget="3")
@@ -359,7 +373,7 @@ EPSILONS_DO_NOT_ADD_UP = Sentence(
 """Note of a budget."""
 
 HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
-    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, EPSILON_OF_CAP),
+    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, EPSILON_OF_CAP, EPSILON_BEYOND_CAP),
     "keys": (
         CLOCK,
         FINER_GROUPS,

@@ -17,7 +17,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.accounting import zcdp
 from dpsql.answer import half_width_words, level_words, words
 from dpsql.answer.asked_columns import asked_columns
 from dpsql.answer.estimates import QUANTILES
@@ -33,30 +32,19 @@ from dpsql.errors import CalibrationError
 from dpsql.features.auto_half_width_rows import open_rows, settled_rows
 from dpsql.features.auto_price import answer_delta_units, asked_nano, may_come
 from dpsql.features.auto_stand_ins import has_unknown_bounds
+from dpsql.features.cap_guarantee import guarantee_of_cap, receipt_of_cap, with_guarantee_of_cap
 from dpsql.features.half_width import TargetQuery, up
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.features.target_levels import cap_nano, level_of_text
-from dpsql.mechanism.calibrate import (
-    MOST_AUTO_DRAWS,
-    MOST_DRAWN,
-    Calibration,
-    Level,
-    calibrate,
-    draws_of,
-    window_guarantee,
-)
-from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
+from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
-from dpsql.noise.rounded_gaussian import slack_delta
 from dpsql.state import State, delta_units_up
 
 _ROUNDING = 1.0 + 1e-9
 """A half width that exceeds its target by a smaller factor does so by a rounding of floats."""
-_LARGEST_DELTA = 1.0 - 2.0**-20
-"""A guarantee with more delta says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +88,8 @@ class AutoHalfWidthsKind:
         """Release the frame, and return its groups with the guarantee of the cap."""
         stage, state, reader = prepare_stage(query.parts, runtime, inquiry.reader), runtime.state, inquiry.reader
         (offer,) = (_with_guarantee(query, one, reader) for one in stage.offers)
-        receipt = make_receipt(offer)
-        of_cap = [half_width_words.guarantee_of_cap(_cap(query))] if _is_within_cap(query, offer) else []
-        notes = (*receipt.notes, *of_cap, *_missed(query, receipt.columns))
+        receipt = receipt_of_cap(offer, query.most_nano, _cap(query), words.BOUNDS_OF_AUTO)
+        notes = (*receipt.notes, *_missed(query, receipt.columns))
         charged = inquiry.auto_charge + release_stage(replace(stage, offers=(offer,)), runtime, inquiry)
         table = noisy_table(offer, state.side_table)
         receipt = with_price(replace(receipt, notes=notes), charged)
@@ -174,57 +161,15 @@ def _cap(query: AutoHalfWidths) -> str:
     return level_words.option(*_target(query).cap)
 
 
-def guarantee_of_cap(
-    part: FrameQuery, histogram: Histogram, levels: Sequence[Level], most_nano: int
-) -> tuple[float, float]:
-    """Return (epsilon, delta) of all that a question may release up to its cap, both rounded up.
-
-    *Guarantee*: docs/proofs/target.md, Theorem 2. At each level up to the cap thresholds cost at most the question's
-    delta, and the noise gets as much again.
-
-    Args:
-        part: the question's only part, with the histograms of AUTO.
-        histogram: how its presence count is noised.
-        levels: its statistics at any level.
-        most_nano: the cap.
-
-    """
-    # AUTO may choose by a stored point that is above its share
-    beside = sum(max(0, one.rho_nano - one.share_nano) for one in part.auto_levels)
-    rho_nano, delta, window = most_nano + beside, part.request.delta, part.frame.window
-    if histogram.hides and window:
-        others = max(0, rho_nano - sum(level.rho_nano for level in levels))
-        return window_guarantee(histogram, tuple(levels), window, others)
-    thresholds = delta if histogram.hides else 0.0
-    together = min(delta + thresholds, _LARGEST_DELTA)
-    epsilon = zcdp.composed_epsilon(together, rho=rho_nano / NANO * FLOAT_SLACK, threshold_delta=thresholds)
-    statistics = (*part.statistics, *(one for one, _ in part.unasked))
-    draws = MOST_DRAWN * (draws_of(histogram, statistics) + MOST_AUTO_DRAWS)
-    return epsilon, min(1.0, (together + slack_delta(draws, epsilon)) * (1.0 + 2.0**-51))
-
-
-def _is_within_cap(query: AutoHalfWidths, offer: Offer) -> bool:
-    """Return whether all that an offer shows, and what AUTO chose by, is together within the cap."""
-    shown = sum(max(one.level.rho_nano, one.disclosed.rho_nano) for one in offer.servings)
-    return shown + sum(level.rho_nano for level in query.first.auto_levels) <= query.most_nano
-
-
 def _with_guarantee(query: AutoHalfWidths, offer: Offer, reader: Reader) -> Offer:
-    """Return an offer with the guarantee of the cap, or its own one if stored points of a higher level serve it.
-
-    Both are pairs of epsilon and delta. A smaller epsilon of one may have a larger delta, so neither is mixed with the
-    other unless both are needed.
+    """Return an offer with the guarantee of the cap.
 
     Raises:
         AccessError: the level and what AUTO chose by are together more than the reader may be shown.
 
     """
     reader.require(offer.asked_nano + sum(level.rho_nano for level in query.first.auto_levels))
-    levels = [serving.level for serving in offer.servings]
-    epsilon, delta = guarantee_of_cap(offer.query, offer.histogram, levels, query.most_nano)
-    if not _is_within_cap(query, offer):
-        epsilon, delta = max(epsilon, offer.epsilon), max(delta, offer.delta)
-    return replace(offer, epsilon=epsilon, delta=delta)
+    return with_guarantee_of_cap(offer, query.most_nano)
 
 
 def _most_delta_units(part: FrameQuery, calibration: Calibration) -> int:

@@ -1,0 +1,97 @@
+"""Guarantees of answers whose level follows from released numbers: those of the cap that was fixed before.
+
+The level that was charged is accounting. As a guarantee it would be false, because released numbers chose it. The cap
+is fixed before the first release, and no outcome exceeds it (docs/proofs/target.md, Theorems 2 and 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpsql.accounting import zcdp
+from dpsql.answer import words
+from dpsql.answer.offer import Offer, make_receipt
+from dpsql.answer.receipt import Receipt
+from dpsql.mechanism.calibrate import MOST_AUTO_DRAWS, MOST_DRAWN, Level, draws_of, window_guarantee
+from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
+from dpsql.model.frame import NANO
+from dpsql.model.private_query import FrameQuery
+from dpsql.noise.rounded_gaussian import slack_delta
+
+_LARGEST_DELTA = 1.0 - 2.0**-20
+"""A guarantee with more delta says nothing."""
+
+
+def guarantee_of_cap(
+    part: FrameQuery, histogram: Histogram, levels: Sequence[Level], most_nano: int
+) -> tuple[float, float]:
+    """Return (epsilon, delta) of all that a question may release up to its cap, both rounded up.
+
+    *Guarantee*: docs/proofs/target.md, Theorems 2 and 4. At each level up to the cap thresholds cost at most the
+    question's delta, and the noise gets as much again.
+
+    Args:
+        part: the question's only part, with the histograms of AUTO.
+        histogram: how its presence count is noised.
+        levels: its statistics at any level.
+        most_nano: the cap.
+
+    """
+    # AUTO may choose by a stored point that is above its share
+    beside = sum(max(0, one.rho_nano - one.share_nano) for one in part.auto_levels)
+    rho_nano, delta, window = most_nano + beside, part.request.delta, part.frame.window
+    if histogram.hides and window:
+        others = max(0, rho_nano - sum(level.rho_nano for level in levels))
+        return window_guarantee(histogram, tuple(levels), window, others)
+    thresholds = delta if histogram.hides else 0.0
+    together = min(delta + thresholds, _LARGEST_DELTA)
+    epsilon = zcdp.composed_epsilon(together, rho=rho_nano / NANO * FLOAT_SLACK, threshold_delta=thresholds)
+    statistics = (*part.statistics, *(one for one, _ in part.unasked))
+    draws = MOST_DRAWN * (draws_of(histogram, statistics) + MOST_AUTO_DRAWS)
+    return epsilon, min(1.0, (together + slack_delta(draws, epsilon)) * (1.0 + 2.0**-51))
+
+
+def with_guarantee_of_cap(offer: Offer, most_nano: int) -> Offer:
+    """Return an offer with the guarantee of a cap, and of what stored points show beyond it."""
+    levels = [serving.level for serving in offer.servings]
+    covered = covered_nano(offer, most_nano)
+    epsilon, delta = guarantee_of_cap(offer.query, offer.histogram, levels, covered)
+    return replace(offer, epsilon=epsilon, delta=delta)
+
+
+def covered_nano(offer: Offer, most_nano: int) -> int:
+    """Return the level that covers all outcomes of a question, in nano-rho: its cap, and more if stored points show it.
+
+    Each statistic counts with its part of the cap, or with the level of the stored points that its numbers and keys
+    stem from, if that is higher.
+    """
+    parts = _parts_of_cap(offer.query, most_nano)
+    shown = (max(one.level.rho_nano, one.disclosed.rho_nano) for one in offer.servings)
+    return most_nano + sum(max(0, level - part) for level, part in zip(shown, parts, strict=True))
+
+
+def _parts_of_cap(part: FrameQuery, most_nano: int) -> list[int]:
+    """Return the level of each statistic at the cap, in nano-rho, the presence count first."""
+    asked = most_nano - sum(level.share_nano for level in part.auto_levels)
+    parts = [math.floor(weight * asked) for weight in part.weights]
+    unasked = sum(math.floor(weight * asked) for _, weight in part.unasked)
+    return [asked - unasked - sum(parts[1:]), *parts[1:]]
+
+
+def receipt_of_cap(offer: Offer, most_nano: int, cap: str, source: str) -> Receipt:
+    """Return the receipt of an offer with the guarantee of a cap, before its price is known.
+
+    Args:
+        offer: with this guarantee.
+        most_nano: the cap.
+        cap: as it is written in a query.
+        source: released values that the level follows from.
+
+    """
+    receipt = make_receipt(offer)
+    covered = covered_nano(offer, most_nano)
+    note = words.EPSILON_OF_CAP if covered == most_nano else words.EPSILON_BEYOND_CAP
+    notes = (*receipt.notes, note.format(cap=cap, source=source))
+    return replace(receipt, most_rho=covered / NANO, notes=notes)
