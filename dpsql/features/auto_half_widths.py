@@ -22,7 +22,7 @@ from dpsql.answer.asked_columns import asked_columns
 from dpsql.answer.estimates import QUANTILES
 from dpsql.answer.exact import Runtime
 from dpsql.answer.nothing_shown import frame_reason, with_remarks
-from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
+from dpsql.answer.offer import Offer, make_receipt, offers_of, with_caps, with_price
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.points import noisy_table
 from dpsql.answer.receipt import ColumnReceipt, Receipt
@@ -36,7 +36,7 @@ from dpsql.features.cap_guarantee import guarantee_of_cap, receipt_of_cap, with_
 from dpsql.features.half_width import TargetQuery, up
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.features.target_levels import cap_nano, level_of_text
-from dpsql.mechanism.calibrate import Calibration, calibrate
+from dpsql.mechanism.calibrate import Calibration, calibrate, levels_of
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, HalfWidths
@@ -88,6 +88,8 @@ class AutoHalfWidthsKind:
         """Release the frame, and return its groups with the guarantee of the cap."""
         stage, state, reader = prepare_stage(query.parts, runtime, inquiry.reader), runtime.state, inquiry.reader
         (offer,) = (_with_guarantee(query, one, reader) for one in stage.offers)
+        levels, _ = levels_of(query.first, offer.histogram, query.most_nano / NANO)
+        offer = with_caps(offer, levels)
         receipt = receipt_of_cap(offer, query.most_nano, _cap(query), words.BOUNDS_OF_AUTO)
         notes = (*receipt.notes, *_missed(query, receipt.columns))
         charged = inquiry.auto_charge + release_stage(replace(stage, offers=(offer,)), runtime, inquiry)
