@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dpsql.answer import cap_words
 from dpsql.answer.sentence import Sentence
 
 # Price and privacy.
@@ -91,9 +92,6 @@ OTHER_ROW_HOLDS = Sentence(
 )
 SETS_ADD_UP = Sentence("rows of a finer grouping set add up to those of a coarser one")
 SETS_APART = Sentence("each grouping set is a release of its own, so its rows need not add up to those of another set")
-SHOWN_BY_OTHERS = Sentence(
-    "the share of groups counts all groups that this reader is shown, also groups of releases of others"
-)
 NONE_PASSED = Sentence(
     "no noisy count passed the threshold of {thresholds} units ({unit})", thresholds="57.68", unit="patient"
 )
@@ -140,30 +138,6 @@ TRUTH_VALUE = Sentence(
     "a truth value is shown if the 95 % interval of the number of units that decides it lies above 0, and is NULL "
     "otherwise; the error of its column is that of this number of units"
 )
-ASKED_HALF_WIDTHS = Sentence("asked for half widths of {widths}", widths="at most 50 for each count and sum (95 %)")
-EPSILON_OF_CAP = Sentence(
-    "epsilon is that of {cap}, because {source} decide the level; rho and price are accounting, not a guarantee",
-    cap="max_rho = 0.5",
-    source="released numbers",
-)
-RELEASED_NUMBERS = Sentence("released numbers")
-BOUNDS_OF_AUTO = Sentence("the bounds that AUTO found")
-EPSILON_BEYOND_CAP = Sentence(
-    "epsilon is that of {cap} with stored numbers of higher levels, because {source} decide the level; rho and price "
-    "are accounting, not a guarantee",
-    cap="max_rho = 0.5",
-    source="released numbers",
-)
-ASKED_RELATIVE = Sentence("asked for a relative error of {target}", target="at most 10 % for each count (95 %)")
-WITHIN_TARGET = Sentence(
-    "{percent:g} % of the groups are within it{of_column} after {steps}, at rho = {rho:.9g}",
-    percent=93.4,
-    of_column=" for cost",
-    steps="7 steps",
-    rho=0.0123,
-)
-NOT_REACHED = Sentence("the target is not reached: {shown}; {why}", shown="50 % of the groups are within it", why="why")
-FORECAST = Sentence("by a forecast from these numbers, a question at rho = {rho:.3g} would be within it", rho=0.011)
 UNKNOWN_IN = Sentence("NULL in {column}: the 95 % interval covers all of {domain}", column="cost", domain="[0, 500]")
 
 # Bounds.
@@ -373,7 +347,7 @@ EPSILONS_DO_NOT_ADD_UP = Sentence(
 """Note of a budget."""
 
 HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
-    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, EPSILON_OF_CAP, EPSILON_BEYOND_CAP),
+    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, cap_words.EPSILON_OF_CAP),
     "keys": (
         CLOCK,
         FINER_GROUPS,
@@ -396,12 +370,12 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         LEANS_UP,
         CELLS,
         TRUTH_VALUE,
-        ASKED_HALF_WIDTHS,
-        ASKED_RELATIVE,
-        WITHIN_TARGET,
-        NOT_REACHED,
-        FORECAST,
-        SHOWN_BY_OTHERS,
+        cap_words.ASKED_HALF_WIDTHS,
+        cap_words.ASKED_RELATIVE,
+        cap_words.WITHIN_TARGET,
+        cap_words.NOT_REACHED,
+        cap_words.FORECAST,
+        cap_words.SHOWN_BY_OTHERS,
     ),
 }
 """Notes by the heading of a receipt that they stand under; all others stand under ``bounds``."""

@@ -17,7 +17,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.answer import half_width_words, level_words, words
+from dpsql.answer import cap_words, half_width_words, level_words
 from dpsql.answer.asked_columns import asked_columns
 from dpsql.answer.estimates import QUANTILES
 from dpsql.answer.exact import Runtime
@@ -32,7 +32,7 @@ from dpsql.errors import CalibrationError
 from dpsql.features.auto_half_width_rows import open_rows, settled_rows
 from dpsql.features.auto_price import answer_delta_units, asked_nano, may_come
 from dpsql.features.auto_stand_ins import has_unknown_bounds
-from dpsql.features.cap_guarantee import guarantee_of_cap, receipt_of_cap, with_guarantee_of_cap
+from dpsql.features.cap_guarantee import guarantee_of_cap, is_beyond, receipt_of_cap, with_guarantee_of_cap
 from dpsql.features.half_width import TargetQuery, up
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.features.target_levels import cap_nano, level_of_text
@@ -90,7 +90,7 @@ class AutoHalfWidthsKind:
         (offer,) = (_with_guarantee(query, one, reader) for one in stage.offers)
         levels, _ = levels_of(query.first, offer.histogram, query.most_nano / NANO)
         offer = with_caps(offer, levels)
-        receipt = receipt_of_cap(offer, query.most_nano, _cap(query), words.BOUNDS_OF_AUTO)
+        receipt = receipt_of_cap(offer, query.most_nano, _target(query).cap, cap_words.BOUNDS_OF_AUTO)
         notes = (*receipt.notes, *_missed(query, receipt.columns))
         charged = inquiry.auto_charge + release_stage(replace(stage, offers=(offer,)), runtime, inquiry)
         table = noisy_table(offer, state.side_table)
@@ -102,7 +102,8 @@ class AutoHalfWidthsKind:
         """Return the rows of the cap, those of the frame, and its price."""
         (offer,) = self.offers(query, state, reader)
         missed = next(_missed(query, make_receipt(offer).columns), "")
-        cap = settled_rows(_target(query), query.most_nano, missed)
+        beyond = is_beyond(offer, query.most_nano)
+        cap = settled_rows(_target(query), query.most_nano, missed, beyond=beyond)
         return [*cap, *offer_rows(offer), *price_rows(query, [offer])]
 
     def require_open_runs(self, query: AutoHalfWidths, runtime: Runtime, reader: Reader) -> None:
@@ -206,4 +207,4 @@ def _missed(query: AutoHalfWidths, columns: Sequence[ColumnReceipt]) -> Iterator
         nano = _target_query(query).smallest_nano()
         enough = up(level_of_text(part, nano - shares) / NANO)
     shown = half_width_words.wider(name, up(excess * most), most)
-    yield words.NOT_REACHED.format(shown=shown, why=half_width_words.why_wider(_cap(query), enough))
+    yield cap_words.NOT_REACHED.format(shown=shown, why=half_width_words.why_wider(_cap(query), enough))

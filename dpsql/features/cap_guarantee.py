@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.accounting import zcdp
-from dpsql.answer import words
+from dpsql.answer import cap_words, level_words
 from dpsql.answer.offer import Offer, make_receipt
+from dpsql.answer.plan_rows import Row
 from dpsql.answer.receipt import Receipt
 from dpsql.mechanism.calibrate import MOST_AUTO_DRAWS, MOST_DRAWN, Level, draws_of, window_guarantee
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
@@ -29,8 +30,7 @@ def guarantee_of_cap(
 ) -> tuple[float, float]:
     """Return (epsilon, delta) of all that a question may release up to its cap, both rounded up.
 
-    *Guarantee*: docs/proofs/target.md, Theorems 2 and 4. At each level up to the cap thresholds cost at most the
-    question's delta, and the noise gets as much again.
+    *Guarantee*: docs/proofs/target.md, Theorems 2 and 4.
 
     Args:
         part: the question's only part, with the histograms of AUTO.
@@ -39,25 +39,13 @@ def guarantee_of_cap(
         most_nano: the cap.
 
     """
-    # AUTO may choose by a stored point that is above its share
-    beside = sum(max(0, one.rho_nano - one.share_nano) for one in part.auto_levels)
-    rho_nano, delta, window = most_nano + beside, part.request.delta, part.frame.window
-    if histogram.hides and window:
-        others = max(0, rho_nano - sum(level.rho_nano for level in levels))
-        return window_guarantee(histogram, tuple(levels), window, others)
-    thresholds = delta if histogram.hides else 0.0
-    together = min(delta + thresholds, _LARGEST_DELTA)
-    epsilon = zcdp.composed_epsilon(together, rho=rho_nano / NANO * FLOAT_SLACK, threshold_delta=thresholds)
-    statistics = (*part.statistics, *(one for one, _ in part.unasked))
-    draws = MOST_DRAWN * (draws_of(histogram, statistics) + MOST_AUTO_DRAWS)
-    return epsilon, min(1.0, (together + slack_delta(draws, epsilon)) * (1.0 + 2.0**-51))
+    return _guarantee_at(part, histogram, levels, most_nano + _beside(part))
 
 
 def with_guarantee_of_cap(offer: Offer, most_nano: int) -> Offer:
     """Return an offer with the guarantee of a cap, and of what stored points show beyond it."""
-    levels = [serving.level for serving in offer.servings]
-    covered = covered_nano(offer, most_nano)
-    epsilon, delta = guarantee_of_cap(offer.query, offer.histogram, levels, covered)
+    levels, covered = [serving.level for serving in offer.servings], covered_nano(offer, most_nano)
+    epsilon, delta = _guarantee_at(offer.query, offer.histogram, levels, covered)
     return replace(offer, epsilon=epsilon, delta=delta)
 
 
@@ -69,7 +57,32 @@ def covered_nano(offer: Offer, most_nano: int) -> int:
     """
     parts = _parts_of_cap(offer.query, most_nano)
     shown = (max(one.level.rho_nano, one.disclosed.rho_nano) for one in offer.servings)
-    return most_nano + sum(max(0, level - part) for level, part in zip(shown, parts, strict=True))
+    beyond = sum(max(0, level - part) for level, part in zip(shown, parts, strict=True))
+    return most_nano + _beside(offer.query) + beyond
+
+
+def _guarantee_at(
+    part: FrameQuery, histogram: Histogram, levels: Sequence[Level], rho_nano: int
+) -> tuple[float, float]:
+    """Return (epsilon, delta) of all that a question may release up to a level.
+
+    At each level thresholds cost at most the question's delta, and the noise gets as much again.
+    """
+    delta, window = part.request.delta, part.frame.window
+    if histogram.hides and window:
+        others = max(0, rho_nano - sum(level.rho_nano for level in levels))
+        return window_guarantee(histogram, tuple(levels), window, others)
+    thresholds = delta if histogram.hides else 0.0
+    together = min(delta + thresholds, _LARGEST_DELTA)
+    epsilon = zcdp.composed_epsilon(together, rho=rho_nano / NANO * FLOAT_SLACK, threshold_delta=thresholds)
+    statistics = (*part.statistics, *(one for one, _ in part.unasked))
+    draws = MOST_DRAWN * (draws_of(histogram, statistics) + MOST_AUTO_DRAWS)
+    return epsilon, min(1.0, (together + slack_delta(draws, epsilon)) * (1.0 + 2.0**-51))
+
+
+def _beside(part: FrameQuery) -> int:
+    """Return the level beyond the cap at which stored points chose for AUTO, in nano-rho."""
+    return sum(max(0, one.rho_nano - one.share_nano) for one in part.auto_levels)
 
 
 def _parts_of_cap(part: FrameQuery, most_nano: int) -> list[int]:
@@ -80,18 +93,40 @@ def _parts_of_cap(part: FrameQuery, most_nano: int) -> list[int]:
     return [asked - unasked - sum(parts[1:]), *parts[1:]]
 
 
-def receipt_of_cap(offer: Offer, most_nano: int, cap: str, source: str) -> Receipt:
+def is_beyond(offer: Offer, most_nano: int) -> bool:
+    """Return whether an answer shows stored numbers of higher levels than those of its cap."""
+    return covered_nano(offer, most_nano) > most_nano
+
+
+def cap_row(cap: tuple[str, float], source: str, *, beyond: bool = False) -> Row:
+    """Return the row of a plan that says which level its epsilon is stated for.
+
+    Args:
+        cap: name and value of its option.
+        source: released values that decide the level.
+        beyond: whether stored numbers of higher levels are shown.
+
+    """
+    return ("target", "guarantee", _sentence(cap, source, beyond=beyond))
+
+
+def receipt_of_cap(offer: Offer, most_nano: int, cap: tuple[str, float], source: str) -> Receipt:
     """Return the receipt of an offer with the guarantee of a cap, before its price is known.
 
     Args:
         offer: with this guarantee.
         most_nano: the cap.
-        cap: as it is written in a query.
-        source: released values that the level follows from.
+        cap: name and value of its option.
+        source: released values that decide the level.
 
     """
     receipt = make_receipt(offer)
-    covered = covered_nano(offer, most_nano)
-    note = words.EPSILON_OF_CAP if covered == most_nano else words.EPSILON_BEYOND_CAP
-    notes = (*receipt.notes, note.format(cap=cap, source=source))
-    return replace(receipt, most_rho=covered / NANO, notes=notes)
+    notes = (*receipt.notes, _sentence(cap, source, beyond=is_beyond(offer, most_nano)))
+    asked_by = "epsilon" if cap[0] == "max_epsilon" else "rho"
+    return replace(receipt, most_rho=covered_nano(offer, most_nano) / NANO, notes=notes, asked_by=asked_by)
+
+
+def _sentence(cap: tuple[str, float], source: str, *, beyond: bool) -> str:
+    """Return the sentence that says which level epsilon is stated for, and that rho and price are no guarantee."""
+    of_cap = cap_words.COVERS_CAP if beyond else cap_words.IS_CAP
+    return cap_words.EPSILON_OF_CAP.format(of_cap=of_cap.format(cap=level_words.option(*cap)), source=source)

@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from dpsql.answer import level_words, target_words, words
+from dpsql.answer import cap_words, target_words
 from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.exact import Reading, Runtime, prepare_reading
@@ -43,7 +43,7 @@ from dpsql.answer.stage import (
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError, CalibrationError
 from dpsql.features.auto_price import open_prices_of, open_terms_of
-from dpsql.features.cap_guarantee import receipt_of_cap, with_guarantee_of_cap
+from dpsql.features.cap_guarantee import guarantee_of_cap, receipt_of_cap, with_guarantee_of_cap
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.features.target_levels import (
     absolute_grid,
@@ -59,12 +59,13 @@ from dpsql.features.target_levels import (
 from dpsql.features.target_nothing import reason_of_target
 from dpsql.features.target_rows import open_target_rows, target_rows
 from dpsql.features.target_rule import (
+    MOST_STEPS,
     Step,
     best_level,
     interval_quantile,
     is_met,
     measured,
-    next_place,
+    place_after,
     quantile_of,
     shares_within,
 )
@@ -134,7 +135,9 @@ class WithinTargetKind:
 
     def open_terms(self, query: WithinTarget, first: Calibration, _state: State, reader: Reader) -> OpenTerms:
         """Return the terms of the last step, whose price is that of the cap."""
-        return replace(open_terms_of(query.first, first, reader), rho_nano=most_nano(query.first))
+        epsilon, delta = guarantee_of_cap(query.first, first.histogram, first.levels, cap_nano(query.first))
+        terms = open_terms_of(query.first, first, reader)
+        return replace(terms, epsilon=epsilon, delta=delta, rho_nano=most_nano(query.first))
 
     def open_prices(
         self, query: WithinTarget, options: Sequence[FrameQuery], _state: State, reader: Reader
@@ -149,10 +152,6 @@ class WithinTargetKind:
 
 
 KIND: OpenQueryKind[WithinTarget] = WithinTargetKind()
-MOST_STEPS = 40
-"""After ten steps each one doubles the level at least, so that this is enough for 30 doublings."""
-
-
 _TIMES_CAP = 1_000
 """A forecast looks for a level up to so many times the highest one that the question allows."""
 
@@ -221,12 +220,10 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
         # what AUTO charged is recorded with the first step
         inquiry, total = replace(inquiry, auto_charge=Charged()), total + charged
         step = _step(part, offer, levels[place], state)
-        stop = Stop(levels[place], taken, "most")
-        if is_met(step, target):
-            return replace(stop, ending="met"), total
-        if place == len(levels) - 1:
-            return stop, total
-        place = next_place(step, levels, place, taken, target) if taken < MOST_STEPS - 1 else len(levels) - 1
+        stop, following = Stop(levels[place], taken, "most"), place_after(step, levels, place, taken, target)
+        if following is None:
+            return replace(stop, ending="met") if is_met(step, target) else stop, total
+        place = following
     raise AssertionError("the last step is at the highest level")
 
 
@@ -302,7 +299,7 @@ def _answer(
         column = by_number.get(number)
         within = np.zeros(step.groups, dtype=np.bool_) if column is None else column.within(target.error)
         table = table.append_column(f"agg_{number}_within", to_arrow(within.astype(np.int64)))
-    receipt = receipt_of_cap(offer, highest_nano(part), level_words.option(*query.cap), words.RELEASED_NUMBERS)
+    receipt = receipt_of_cap(offer, highest_nano(part), query.cap, cap_words.RELEASED_NUMBERS)
     receipt, reason = with_price(receipt, charged), partial(reason_of_target, part, offer, state, reader)
     receipt = with_remarks(offer, receipt, table, state.side_table, reason)
     columns = _after_steps(receipt.columns, target)
@@ -337,4 +334,4 @@ def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterato
     if best is not None:
         yield target_words.enough(level_of_text(part, best) / NANO)
     if part.frame.has_private_keys and step.groups:
-        yield words.SHOWN_BY_OTHERS
+        yield cap_words.SHOWN_BY_OTHERS
