@@ -45,6 +45,11 @@ LATTICE_SEEN = Sentence(
     "those of the counts at rho = {rho:.9g}",
     rho=0.5,
 )
+LEVEL_CHOSEN = Sentence(
+    "released numbers decided the level of stored numbers that serve this question; epsilon and delta cover the cap of "
+    "that decision, at rho = {rho:.9g} more",
+    rho=0.3,
+)
 
 # Keys.
 
@@ -347,7 +352,7 @@ EPSILONS_DO_NOT_ADD_UP = Sentence(
 """Note of a budget."""
 
 HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
-    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, cap_words.EPSILON_OF_CAP),
+    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, LEVEL_CHOSEN, cap_words.EPSILON_OF_CAP),
     "keys": (
         CLOCK,
         FINER_GROUPS,

@@ -77,7 +77,7 @@ class AutoHalfWidthsKind:
 
     def offers(self, query: AutoHalfWidths, state: State, reader: Reader) -> tuple[Offer, ...]:
         """Return how the only frame is served, with the guarantee of the cap."""
-        return tuple(_with_guarantee(query, offer, reader) for offer in offers_of(query.parts, state, reader))
+        return tuple(_with_guarantee(query, offer, state, reader) for offer in offers_of(query.parts, state, reader))
 
     def require_runs(self, query: AutoHalfWidths, runtime: Runtime, reader: Reader) -> None:
         """Find out that the frame can be read where it is yet to be drawn."""
@@ -87,10 +87,10 @@ class AutoHalfWidthsKind:
     def release(self, query: AutoHalfWidths, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
         """Release the frame, and return its groups with the guarantee of the cap."""
         stage, state, reader = prepare_stage(query.parts, runtime, inquiry.reader), runtime.state, inquiry.reader
-        (offer,) = (_with_guarantee(query, one, reader) for one in stage.offers)
+        (offer,) = (_with_guarantee(query, one, state, reader) for one in stage.offers)
         levels, _ = levels_of(query.first, offer.histogram, query.most_nano / NANO)
         offer = with_caps(offer, levels)
-        receipt = receipt_of_cap(offer, query.most_nano, _target(query).cap, cap_words.BOUNDS_OF_AUTO)
+        receipt = receipt_of_cap(offer, query.most_nano, _target(query).cap, cap_words.BOUNDS_OF_AUTO, state)
         notes = (*receipt.notes, *_missed(query, receipt.columns))
         charged = inquiry.auto_charge + release_stage(replace(stage, offers=(offer,)), runtime, inquiry)
         table = noisy_table(offer, state.side_table)
@@ -102,7 +102,7 @@ class AutoHalfWidthsKind:
         """Return the rows of the cap, those of the frame, and its price."""
         (offer,) = self.offers(query, state, reader)
         missed = next(_missed(query, make_receipt(offer).columns), "")
-        beyond = is_beyond(offer, query.most_nano)
+        beyond = is_beyond(offer, query.most_nano, state)
         cap = settled_rows(_target(query), query.most_nano, missed, beyond=beyond)
         return [*cap, *offer_rows(offer), *price_rows(query, [offer])]
 
@@ -164,7 +164,7 @@ def _cap(query: AutoHalfWidths) -> str:
     return level_words.option(*_target(query).cap)
 
 
-def _with_guarantee(query: AutoHalfWidths, offer: Offer, reader: Reader) -> Offer:
+def _with_guarantee(query: AutoHalfWidths, offer: Offer, state: State, reader: Reader) -> Offer:
     """Return an offer with the guarantee of the cap.
 
     Raises:
@@ -172,7 +172,7 @@ def _with_guarantee(query: AutoHalfWidths, offer: Offer, reader: Reader) -> Offe
 
     """
     reader.require(offer.asked_nano + sum(level.rho_nano for level in query.first.auto_levels))
-    return with_guarantee_of_cap(offer, query.most_nano)
+    return with_guarantee_of_cap(offer, query.most_nano, state)
 
 
 def _most_delta_units(part: FrameQuery, calibration: Calibration) -> int:

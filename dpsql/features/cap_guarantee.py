@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from dpsql.accounting import zcdp
 from dpsql.answer import cap_words, level_words
+from dpsql.answer.chosen_levels import chosen_levels
 from dpsql.answer.offer import Offer, make_receipt
 from dpsql.answer.plan_rows import Row
 from dpsql.answer.receipt import Receipt
@@ -20,6 +21,7 @@ from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery
 from dpsql.noise.rounded_gaussian import slack_delta
+from dpsql.state import State
 
 _LARGEST_DELTA = 1.0 - 2.0**-20
 """A guarantee with more delta says nothing."""
@@ -42,22 +44,23 @@ def guarantee_of_cap(
     return _guarantee_at(part, histogram, levels, most_nano + _beside(part))
 
 
-def with_guarantee_of_cap(offer: Offer, most_nano: int) -> Offer:
+def with_guarantee_of_cap(offer: Offer, most_nano: int, state: State) -> Offer:
     """Return an offer with the guarantee of a cap, and of what stored points show beyond it."""
-    levels, covered = [serving.level for serving in offer.servings], covered_nano(offer, most_nano)
+    levels, covered = [serving.level for serving in offer.servings], covered_nano(offer, most_nano, state)
     epsilon, delta = _guarantee_at(offer.query, offer.histogram, levels, covered)
-    return replace(offer, epsilon=epsilon, delta=delta)
+    return replace(offer, epsilon=epsilon, delta=delta, chosen_nano=0)
 
 
-def covered_nano(offer: Offer, most_nano: int) -> int:
+def covered_nano(offer: Offer, most_nano: int, state: State) -> int:
     """Return the level that covers all outcomes of a question, in nano-rho: its cap, and more if stored points show it.
 
     Each statistic counts with its part of the cap, or with the level of the stored points that its numbers and keys
     stem from, if that is higher.
     """
-    parts = _parts_of_cap(offer.query, most_nano)
-    shown = (max(one.level.rho_nano, one.disclosed.rho_nano) for one in offer.servings)
-    beyond = sum(max(0, level - part) for level, part in zip(shown, parts, strict=True))
+    hashes = [one.pin.statistic_hash for one in offer.servings]
+    parts = dict(zip(hashes, _parts_of_cap(offer.query, most_nano), strict=True))
+    shown = chosen_levels(offer.servings, offer.query.frame, state)
+    beyond = sum(max(0, level - parts.get(statistic, 0)) for statistic, level in shown.items())
     return most_nano + _beside(offer.query) + beyond
 
 
@@ -93,9 +96,9 @@ def _parts_of_cap(part: FrameQuery, most_nano: int) -> list[int]:
     return [asked - unasked - sum(parts[1:]), *parts[1:]]
 
 
-def is_beyond(offer: Offer, most_nano: int) -> bool:
+def is_beyond(offer: Offer, most_nano: int, state: State) -> bool:
     """Return whether an answer shows stored numbers of higher levels than those of its cap."""
-    return covered_nano(offer, most_nano) > most_nano
+    return covered_nano(offer, most_nano, state) > most_nano
 
 
 def cap_row(cap: tuple[str, float], source: str, *, beyond: bool = False) -> Row:
@@ -110,7 +113,7 @@ def cap_row(cap: tuple[str, float], source: str, *, beyond: bool = False) -> Row
     return ("target", "guarantee", _sentence(cap, source, beyond=beyond))
 
 
-def receipt_of_cap(offer: Offer, most_nano: int, cap: tuple[str, float], source: str) -> Receipt:
+def receipt_of_cap(offer: Offer, most_nano: int, cap: tuple[str, float], source: str, state: State) -> Receipt:
     """Return the receipt of an offer with the guarantee of a cap, before its price is known.
 
     Args:
@@ -118,12 +121,13 @@ def receipt_of_cap(offer: Offer, most_nano: int, cap: tuple[str, float], source:
         most_nano: the cap.
         cap: name and value of its option.
         source: released values that decide the level.
+        state: the state file.
 
     """
     receipt = make_receipt(offer)
-    notes = (*receipt.notes, _sentence(cap, source, beyond=is_beyond(offer, most_nano)))
+    notes = (*receipt.notes, _sentence(cap, source, beyond=is_beyond(offer, most_nano, state)))
     asked_by = "epsilon" if cap[0] == "max_epsilon" else "rho"
-    return replace(receipt, most_rho=covered_nano(offer, most_nano) / NANO, notes=notes, asked_by=asked_by)
+    return replace(receipt, most_rho=covered_nano(offer, most_nano, state) / NANO, notes=notes, asked_by=asked_by)
 
 
 def _sentence(cap: tuple[str, float], source: str, *, beyond: bool) -> str:

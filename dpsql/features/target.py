@@ -112,7 +112,9 @@ class WithinTargetKind:
         else:
             stage = prepare_stage([at_step(query.first, stop.rho_nano)], runtime, inquiry.reader)
             most_nano = highest_nano(query.first)
-            stage = replace(stage, offers=tuple(with_guarantee_of_cap(one, most_nano) for one in stage.offers))
+            stage = replace(
+                stage, offers=tuple(with_guarantee_of_cap(one, most_nano, runtime.state) for one in stage.offers)
+            )
             charged += release_stage(stage, runtime, inquiry)
         return _answer(query, stop, charged, runtime, inquiry.reader)
 
@@ -254,7 +256,7 @@ def _offer_at(part: FrameQuery, level_nano: int, state: State, reader: Reader) -
 
     """
     (offer,) = offers_of([at_step(part, level_nano)], state, reader)
-    return with_guarantee_of_cap(offer, highest_nano(part))
+    return with_guarantee_of_cap(offer, highest_nano(part), state)
 
 
 def _free_place(part: FrameQuery, levels: Sequence[int], state: State) -> int:
@@ -299,7 +301,7 @@ def _answer(
         column = by_number.get(number)
         within = np.zeros(step.groups, dtype=np.bool_) if column is None else column.within(target.error)
         table = table.append_column(f"agg_{number}_within", to_arrow(within.astype(np.int64)))
-    receipt = receipt_of_cap(offer, highest_nano(part), query.cap, cap_words.RELEASED_NUMBERS)
+    receipt = receipt_of_cap(offer, highest_nano(part), query.cap, cap_words.RELEASED_NUMBERS, state)
     receipt, reason = with_price(receipt, charged), partial(reason_of_target, part, offer, state, reader)
     receipt = with_remarks(offer, receipt, table, state.side_table, reason)
     columns = _after_steps(receipt.columns, target)

@@ -36,7 +36,7 @@ def target_rows(
         reader: who asks.
 
     """
-    beyond = is_beyond(last, highest_nano(query.first))
+    beyond = is_beyond(last, highest_nano(query.first), state)
     rows = [
         *_asked_rows(query, last.items, state, reader),
         cap_row(query.cap, cap_words.RELEASED_NUMBERS, beyond=beyond),

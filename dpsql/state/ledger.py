@@ -265,6 +265,18 @@ class Ledger:
             ).fetchone()[0]
         return found
 
+    def caps_beside(self, unit: str, statistic_hash: str) -> dict[str, int]:
+        """Return the largest cap of a statistic, and of each one that was charged together with it under caps."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT other.statistic_hash, max(other.cap_nano) FROM charge AS own "
+                "JOIN charge AS other ON (other.unit, other.analyst, other.at) = (own.unit, own.analyst, own.at) "
+                "WHERE own.statistic_hash = ? AND own.unit = ? AND own.cap_nano IS NOT NULL "
+                "AND other.cap_nano IS NOT NULL GROUP BY other.statistic_hash",
+                (statistic_hash, unit),
+            ).fetchall()
+        return dict(rows)
+
     def require(self, unit: str, items: Sequence[ChargeItem], analyst: str) -> None:
         """Refuse what ``analyst`` could not be charged for now; charges nothing.
 
