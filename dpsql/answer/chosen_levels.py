@@ -2,7 +2,7 @@
 
 A question that is served at the level that it names has the plain law of this level, whatever is stored. If a stored
 point serves it at another level, or shows it keys, then that level tells of numbers. So the guarantee covers the levels
-up to the cap under which the point was stored, as far as the question shows them (docs/proofs/target.md, Theorem 5).
+up to the cap under which the point was stored, as far as the question shows them (docs/proofs/target.md, Theorem 4).
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ def chosen_levels(servings: Sequence[Serving], frame: Frame, state: State) -> di
     for one in servings:
         if is_level_of_text(one, frame):
             continue
-        caps = state.ledger.caps_beside(frame.rows.unit, one.pin.statistic_hash)
-        own = caps.get(one.pin.statistic_hash, 0)
-        # keys of a higher level tell of all of it; a point that serves as it is stored is no higher than the question
+        # a point that serves as it is stored is no higher than the question; keys may be of any level
+        highest = max(one.pin.query_rho_nano, free_level_above(one.pin.asked_rho_nano))
         shows_more = one.disclosed.rho_nano > one.level.rho_nano
-        most = own if shows_more else min(own, max(one.pin.query_rho_nano, free_level_above(one.pin.asked_rho_nano)))
-        for statistic, cap in caps.items():
-            # statistics that decide together rise in proportion
-            covered[statistic] = max(covered.get(statistic, 0), -(-cap * most // own))
+        for own, statistic, cap in state.ledger.caps_beside(frame.rows.unit, one.pin.statistic_hash):
+            # statistics that decided together rose in proportion
+            level = cap if shows_more else -(-cap * min(own, highest) // own)
+            covered[statistic] = max(covered.get(statistic, 0), level)
     return covered
 
 

@@ -1,7 +1,7 @@
 """Guarantees of answers whose level follows from released numbers: those of the cap that was fixed before.
 
 The level that was charged is accounting. As a guarantee it would be false, because released numbers chose it. The cap
-is fixed before the first release, and no outcome exceeds it (docs/proofs/target.md, Theorems 2 and 4).
+is fixed before the first release, and no outcome exceeds it (docs/proofs/target.md, Theorems 2 and 3).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dpsql.answer.chosen_levels import chosen_levels
 from dpsql.answer.offer import Offer, make_receipt
 from dpsql.answer.plan_rows import Row
 from dpsql.answer.receipt import Receipt
-from dpsql.mechanism.calibrate import MOST_AUTO_DRAWS, MOST_DRAWN, Level, draws_of, window_guarantee
+from dpsql.mechanism.calibrate import MOST_AUTO_DRAWS, MOST_DRAWN, Level, calibrate, draws_of, window_guarantee
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery
@@ -32,7 +32,7 @@ def guarantee_of_cap(
 ) -> tuple[float, float]:
     """Return (epsilon, delta) of all that a question may release up to its cap, both rounded up.
 
-    *Guarantee*: docs/proofs/target.md, Theorems 2 and 4.
+    *Guarantee*: docs/proofs/target.md, Theorems 2 and 3.
 
     Args:
         part: the question's only part, with the histograms of AUTO.
@@ -75,6 +75,10 @@ def _guarantee_at(
     if histogram.hides and window:
         others = max(0, rho_nano - sum(level.rho_nano for level in levels))
         return window_guarantee(histogram, tuple(levels), window, others)
+    if not (histogram.hides or part.auto):
+        # all steps together have the distance of one release at the level, which a question that names it has
+        named = calibrate(replace(part, request=part.request.at(rho_nano / NANO)), histogram)
+        return named.epsilon, named.delta
     thresholds = delta if histogram.hides else 0.0
     together = min(delta + thresholds, _LARGEST_DELTA)
     epsilon = zcdp.composed_epsilon(together, rho=rho_nano / NANO * FLOAT_SLACK, threshold_delta=thresholds)

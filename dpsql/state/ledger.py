@@ -265,17 +265,17 @@ class Ledger:
             ).fetchone()[0]
         return found
 
-    def caps_beside(self, unit: str, statistic_hash: str) -> dict[str, int]:
-        """Return the largest cap of a statistic, and of each one that was charged together with it under caps."""
+    def caps_beside(self, unit: str, statistic_hash: str) -> tuple[tuple[int, str, int], ...]:
+        """Return caps of a statistic, each with a statistic that was charged together with it, and the cap of that."""
         with self._database.read() as connection:
             rows = connection.execute(
-                "SELECT other.statistic_hash, max(other.cap_nano) FROM charge AS own "
+                "SELECT DISTINCT own.cap_nano, other.statistic_hash, other.cap_nano FROM charge AS own "
                 "JOIN charge AS other ON (other.unit, other.analyst, other.at) = (own.unit, own.analyst, own.at) "
                 "WHERE own.statistic_hash = ? AND own.unit = ? AND own.cap_nano IS NOT NULL "
-                "AND other.cap_nano IS NOT NULL GROUP BY other.statistic_hash",
+                "AND other.cap_nano IS NOT NULL",
                 (statistic_hash, unit),
             ).fetchall()
-        return dict(rows)
+        return tuple(rows)
 
     def require(self, unit: str, items: Sequence[ChargeItem], analyst: str) -> None:
         """Refuse what ``analyst`` could not be charged for now; charges nothing.
