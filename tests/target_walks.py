@@ -9,8 +9,7 @@ import numpy as np
 
 from dpsql.answer.estimates import Floats, NoisyFrame, NoisyValues
 from dpsql.answer.points import ShownFrame
-from dpsql.features.target import MOST_STEPS
-from dpsql.features.target_rule import Column, Step, is_met, next_place, quantile_of
+from dpsql.features.target_rule import Column, Step, place_after, quantile_of
 from dpsql.model.estimates import UNITS, Estimate, Linear, Ratio, Sum
 from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.private_query import EachKey
@@ -85,10 +84,10 @@ def walk(
             released[one] = (before * released[one] + (level - before) * (exact + drawn)) / level
         step, before = groups.step(level, released), level
         found.append((place, step))
-        if is_met(step, target) or place == len(levels) - 1:
+        after = place_after(step, levels, place, len(found), target)
+        if after is None:
             return found
-        last_but_one = len(found) == MOST_STEPS - 1
-        place = len(levels) - 1 if last_but_one else next_place(step, levels, place, len(found), target)
+        place = after
 
 
 def shown(step: Step, target: RelativeError) -> tuple[Column, ...]:

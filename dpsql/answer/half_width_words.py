@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.answer import words
+from dpsql.answer import cap_words
 from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError
 from dpsql.model.private_query import HalfWidths
 
@@ -29,7 +29,7 @@ def asked_half_widths(target: HalfWidths) -> str:
     >>> asked_half_widths(HalfWidths(50.0))
     'asked for half widths of at most 50 for each count and sum (95 %)'
     """
-    return words.ASKED_HALF_WIDTHS.format(widths=half_widths(target))
+    return cap_words.ASKED_HALF_WIDTHS.format(widths=half_widths(target))
 
 
 NO_LARGER = "No larger half width is granted either."
@@ -77,15 +77,6 @@ def refused(error: DpsqlError, asked: str, cure: str) -> str:
 def full_price(rho: float, delta: float) -> str:
     """Return the price of a question of which nothing is stored."""
     return f"rho = {rho:.9g} and threshold delta = {delta:.6g}, if nothing of it is stored"
-
-
-def guarantee_of_cap(cap: str) -> str:
-    """Say in a receipt that its guarantee is that of the cap.
-
-    >>> guarantee_of_cap("max_rho = 0.5")
-    'epsilon is that of max_rho = 0.5, because the level follows from the bounds that AUTO found'
-    """
-    return words.EPSILON_OF_CAP.format(cap=cap)
 
 
 def wider(column: str, width: float, most: float) -> str:

@@ -47,7 +47,8 @@ class Offer:
         epsilon, delta: guarantee of what is served together with the keys that are shown, both rounded up.
         asked_nano: level in nano-rho that was asked for, all statistics together.
         items: the price.
-        auto_nano: levels that the guarantee covers because of AUTO, as in `Calibration`.
+        auto_nano: levels that the guarantee covers because of AUTO, as in `Calibration`, and because of `chosen_nano`.
+        chosen_nano: levels that the guarantee covers because released numbers chose the level of a stored point.
 
     """
 
@@ -59,6 +60,7 @@ class Offer:
     asked_nano: int
     items: tuple[ChargeItem, ...]
     auto_nano: int
+    chosen_nano: int = 0
 
     @property
     def presence(self) -> Serving:
@@ -108,12 +110,19 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
     if not all(part.frame.rows_sql.relation for part in parts):
         calibrations = [_measurable(*each, state) for each in zip(parts, calibrations, strict=True)]
     offers = []
-    for part, calibration in zip(parts, calibrations, strict=True):
+    for part, asked in zip(parts, calibrations, strict=True):
+        calibration, chosen_nano = asked, 0
         servings = servings_of(part, calibration, state, reader, asked_nano)
+        if any(one.disclosed.rho_nano != one.pin.asked_rho_nano for one in servings):
+            from dpsql.answer.chosen_levels import nano_of_choices  # noqa: PLC0415 — few queries need it
+
+            chosen_nano = nano_of_choices(servings, part.frame, state)
+            calibration = replace(calibration, auto_nano=calibration.auto_nano + chosen_nano)
         guaranteed = _guarantee(part, calibration, servings)
         items = _charge_items(servings, calibration.histogram)
         nano = calibration.rho_nano
-        offers.append(Offer(part, calibration.histogram, servings, *guaranteed, nano, items, calibration.auto_nano))
+        auto_nano = calibration.auto_nano
+        offers.append(Offer(part, calibration.histogram, servings, *guaranteed, nano, items, auto_nano, chosen_nano))
     return tuple(offers)
 
 
@@ -305,6 +314,8 @@ def notes(offer: Offer) -> tuple[str, ...]:
     presence = offer.presence
     if presence.disclosed.rho_nano > presence.level.rho_nano or len(presence.keys_from) > 1:
         found += _level_notes(presence)
+    if offer.chosen_nano:
+        found.append(words.LEVEL_CHOSEN.format(rho=offer.chosen_nano / NANO_PER_RHO))
     if bounding.sparsity:
         if query.request.min_units > 1:
             found.append(words.ALSO_EXCEEDS.format(minimum=query.request.min_units))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpsql.answer import words
+from dpsql.answer import cap_words, words
 from dpsql.pictures.tables import short
 
 TOLD_HIGH = 0.985
@@ -18,7 +18,7 @@ LEAST_DELTA = 1e-15
 """A smaller delta, the price of the precision of noise, is not told."""
 _SAME_LEVEL = 5e-10
 """Levels are whole nano-rho: a smaller difference is a rounding of floats."""
-_MISSED, _NULL = words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
+_MISSED, _NULL = cap_words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
 
 
 def at_least(share: float) -> str:

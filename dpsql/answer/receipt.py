@@ -86,6 +86,8 @@ class Receipt:
         asked_rho: zCDP level that was asked for; stored numbers of a higher level may serve it. None if a server of
             before does not tell it.
         asked_by: ``epsilon`` or ``rho``, by which the question asked for its level. None as for ``asked_rho``.
+        most_rho: zCDP level that epsilon and delta cover if released values decided the level. That is the cap, or more
+            if stored numbers of higher levels are shown. None if the text names the level.
 
     """
 
@@ -110,6 +112,7 @@ class Receipt:
     nothing_shown: tuple[str, ...] = ()
     asked_rho: float | None = None
     asked_by: str | None = None
+    most_rho: float | None = None
 
     @property
     def is_relative(self) -> bool:
@@ -186,7 +189,8 @@ def _privacy(receipt: Receipt) -> Iterator[str]:
         mechanism=receipt.mechanism, table=receipt.table, version=receipt.version, unit=receipt.unit
     )
     yield phrases.served_at(receipt.rho, receipt.asked_rho)
-    yield words.ALONE.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
+    alone = words.ALONE if receipt.most_rho is None else words.ALONE_AT_MOST
+    yield alone.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
 
 
 def _keys(receipt: Receipt) -> Iterator[str]:

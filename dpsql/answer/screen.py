@@ -323,11 +323,14 @@ def _room_short(left: int) -> str:
 def _charged(receipt: Receipt) -> str:
     """Return the price in the words of the question: epsilon if it asked by epsilon, else rho."""
     guaranteed = words.GUARANTEE.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
-    level = words.RHO.format(rho=f"{receipt.rho:.6g}") if receipt.asked_by == "rho" else guaranteed
+    rho = receipt.rho if receipt.most_rho is None else receipt.most_rho
+    level = words.RHO.format(rho=f"{rho:.6g}") if receipt.asked_by == "rho" else guaranteed
+    if receipt.most_rho is not None:
+        level = words.AT_MOST.format(level=level)
     if receipt.reused:
         return words.STORED.format(level=level)
     charged = phrases.charged_amount(receipt.charged_rho, receipt.charged_delta)
-    if phrases.is_level(receipt.charged_rho, receipt.rho):
+    if phrases.is_level(receipt.charged_rho, rho):
         return charged if receipt.asked_by == "rho" else guaranteed
     return words.CHARGED_FOR.format(charged=charged, level=level)
 

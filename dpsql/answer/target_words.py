@@ -1,11 +1,11 @@
-"""Sentences of plans and receipts about questions by relative error; `words.py` has their rows."""
+"""Sentences of plans and receipts about questions by relative error; `cap_words.py` has their rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
-from dpsql.answer import words
+from dpsql.answer import cap_words
 from dpsql.model.query_kinds import RelativeError
 
 
@@ -27,7 +27,7 @@ def asked(target: RelativeError) -> str:
     >>> asked(RelativeError(0.1, 1.0, 0.95))
     'asked for a relative error of at most 10 % for each count, sum and average, in at least 100 % of the groups (95 %)'
     """
-    return words.ASKED_RELATIVE.format(target=relative_error(target))
+    return cap_words.ASKED_RELATIVE.format(target=relative_error(target))
 
 
 ENDINGS: Mapping[str, str] = {
@@ -63,8 +63,8 @@ higher level'
     # 89.96 % must not be said as the 90 % that were asked for
     percent = math.floor(round(1000.0 * share, 6)) / 10.0
     of_column = f" for {column}" if column else ""
-    shown = words.WITHIN_TARGET.format(percent=percent, of_column=of_column, steps=_counted(steps), rho=rho)
-    return shown if ending == "met" else words.NOT_REACHED.format(shown=shown, why=ENDINGS[ending])
+    shown = cap_words.WITHIN_TARGET.format(percent=percent, of_column=of_column, steps=_counted(steps), rho=rho)
+    return shown if ending == "met" else cap_words.NOT_REACHED.format(shown=shown, why=ENDINGS[ending])
 
 
 def enough(rho: float) -> str:
@@ -73,7 +73,7 @@ def enough(rho: float) -> str:
     >>> enough(0.011)
     'by a forecast from these numbers, a question at rho = 0.011 would be within it'
     """
-    return words.FORECAST.format(rho=rho)
+    return cap_words.FORECAST.format(rho=rho)
 
 
 def stopped(rho: float, steps: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dpsql.answer import cap_words
 from dpsql.answer.sentence import Sentence
 
 # Price and privacy.
@@ -25,6 +26,9 @@ RELEASE = Sentence(
 RHO = Sentence("rho {rho}", rho="0.0175")
 SERVED_AT = Sentence("rho {rho}; the question asked for rho {asked}", rho="1", asked="0.2")
 ALONE = Sentence("this answer alone has epsilon {epsilon} at delta {delta}", epsilon="1", delta="1e-08")
+ALONE_AT_MOST = Sentence(
+    "this answer alone has at most epsilon {epsilon} at delta {delta}", epsilon="8.5", delta="1e-08"
+)
 SET_LEVEL = Sentence("({keys}): {level}", keys="city", level="rho 0.0175")
 KEYS_OF_RELEASE = Sentence(
     "rho is the level of the numbers; a release with a count of units at rho = {rho:.9g}, which epsilon and delta "
@@ -40,6 +44,11 @@ LATTICE_SEEN = Sentence(
     "these counts are derived from counts with discrete noise, whose whole numbers stay visible; epsilon and delta are "
     "those of the counts at rho = {rho:.9g}",
     rho=0.5,
+)
+LEVEL_CHOSEN = Sentence(
+    "released numbers decided the level of stored numbers that serve this question; epsilon and delta cover the cap of "
+    "that decision, at rho = {rho:.9g} more",
+    rho=0.3,
 )
 
 # Keys.
@@ -88,9 +97,6 @@ OTHER_ROW_HOLDS = Sentence(
 )
 SETS_ADD_UP = Sentence("rows of a finer grouping set add up to those of a coarser one")
 SETS_APART = Sentence("each grouping set is a release of its own, so its rows need not add up to those of another set")
-SHOWN_BY_OTHERS = Sentence(
-    "the share of groups counts all groups that this reader is shown, also groups of releases of others"
-)
 NONE_PASSED = Sentence(
     "no noisy count passed the threshold of {thresholds} units ({unit})", thresholds="57.68", unit="patient"
 )
@@ -137,20 +143,6 @@ TRUTH_VALUE = Sentence(
     "a truth value is shown if the 95 % interval of the number of units that decides it lies above 0, and is NULL "
     "otherwise; the error of its column is that of this number of units"
 )
-ASKED_HALF_WIDTHS = Sentence("asked for half widths of {widths}", widths="at most 50 for each count and sum (95 %)")
-EPSILON_OF_CAP = Sentence(
-    "epsilon is that of {cap}, because the level follows from the bounds that AUTO found", cap="max_rho = 0.5"
-)
-ASKED_RELATIVE = Sentence("asked for a relative error of {target}", target="at most 10 % for each count (95 %)")
-WITHIN_TARGET = Sentence(
-    "{percent:g} % of the groups are within it{of_column} after {steps}, at rho = {rho:.9g}",
-    percent=93.4,
-    of_column=" for cost",
-    steps="7 steps",
-    rho=0.0123,
-)
-NOT_REACHED = Sentence("the target is not reached: {shown}; {why}", shown="50 % of the groups are within it", why="why")
-FORECAST = Sentence("by a forecast from these numbers, a question at rho = {rho:.3g} would be within it", rho=0.011)
 UNKNOWN_IN = Sentence("NULL in {column}: the 95 % interval covers all of {domain}", column="cost", domain="[0, 500]")
 
 # Bounds.
@@ -337,6 +329,7 @@ MORE = Sentence("{count} more in {receipt_at}", count=2, receipt_at="answer.rece
 NOTHING = Sentence("no group is shown; {receipt_at} says why", receipt_at="answer.receipt")
 MISSED = Sentence("the target is not reached; {receipt_at} says why", receipt_at="answer.receipt")
 GUARANTEE = Sentence("epsilon {epsilon} at delta {delta}", epsilon="1", delta="1e-08")
+AT_MOST = Sentence("at most {level}", level="rho 0.5")
 CHARGED_FOR = Sentence("{charged}, for an answer with {level}", charged="rho 0.01", level="rho 0.0175")
 STORED = Sentence("nothing: served as stored, with {level}", level="rho 0.0175")
 SPENT = Sentence("spent so far: {level} {spent} of {budget}", level="epsilon", spent="0.80", budget="3")
@@ -359,7 +352,7 @@ EPSILONS_DO_NOT_ADD_UP = Sentence(
 """Note of a budget."""
 
 HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
-    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, EPSILON_OF_CAP),
+    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, LEVEL_CHOSEN, cap_words.EPSILON_OF_CAP),
     "keys": (
         CLOCK,
         FINER_GROUPS,
@@ -382,12 +375,12 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         LEANS_UP,
         CELLS,
         TRUTH_VALUE,
-        ASKED_HALF_WIDTHS,
-        ASKED_RELATIVE,
-        WITHIN_TARGET,
-        NOT_REACHED,
-        FORECAST,
-        SHOWN_BY_OTHERS,
+        cap_words.ASKED_HALF_WIDTHS,
+        cap_words.ASKED_RELATIVE,
+        cap_words.WITHIN_TARGET,
+        cap_words.NOT_REACHED,
+        cap_words.FORECAST,
+        cap_words.SHOWN_BY_OTHERS,
     ),
 }
 """Notes by the heading of a receipt that they stand under; all others stand under ``bounds``."""

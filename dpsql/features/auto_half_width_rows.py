@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dpsql.answer import half_width_words, target_words
+from dpsql.answer import cap_words, half_width_words, target_words
 from dpsql.answer.plan_rows import Row
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError
 from dpsql.features.auto_price import open_price
+from dpsql.features.cap_guarantee import cap_row
 from dpsql.model.frame import NANO
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import HalfWidths
@@ -14,16 +15,17 @@ from dpsql.model.query_kinds import AutoHalfWidths
 from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem, State
 
 
-def settled_rows(target: HalfWidths, most_nano: int, missed: str) -> list[Row]:
+def settled_rows(target: HalfWidths, most_nano: int, missed: str, *, beyond: bool) -> list[Row]:
     """Return the rows of the cap once AUTO has chosen; they read and spend nothing.
 
     Args:
         target: the half widths.
         most_nano: the cap.
         missed: the sentence about a half width that the cap is too low for; empty if all are met.
+        beyond: whether stored numbers of higher levels are shown.
 
     """
-    return [*_cap_rows(target, most_nano), ("target", "reached", missed or "yes")]
+    return [*_cap_rows(target, most_nano, beyond=beyond), ("target", "reached", missed or "yes")]
 
 
 def open_rows(query: AutoHalfWidths, dearest: tuple[int, int], state: State, reader: Reader) -> list[Row]:
@@ -50,14 +52,15 @@ def open_rows(query: AutoHalfWidths, dearest: tuple[int, int], state: State, rea
     )
     return [
         ("target", "half width", half_width_words.half_widths(target)),
-        *_cap_rows(target, query.most_nano),
+        *_cap_rows(target, query.most_nano, beyond=False),
         ("target", "dearest outcome", half_width_words.dearest(rho_nano / NANO, delta_units / DELTA_UNITS_PER_ONE)),
         ("target", "affordable", affordable),
     ]
 
 
-def _cap_rows(target: HalfWidths, most_nano: int) -> list[Row]:
+def _cap_rows(target: HalfWidths, most_nano: int, *, beyond: bool) -> list[Row]:
     """Return the rows of the cap."""
     name, value = target.cap
     by_epsilon = [("target", name, f"{value:.9g}")] if name == "max_epsilon" else []
-    return [*by_epsilon, ("target", "max_rho", f"{most_nano / NANO:.9g}")]
+    max_rho = ("target", "max_rho", f"{most_nano / NANO:.9g}")
+    return [*by_epsilon, max_rho, cap_row(target.cap, cap_words.BOUNDS_OF_AUTO, beyond=beyond)]

@@ -17,9 +17,9 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.accounting import zcdp
-from dpsql.answer import half_width_words, level_words, words
+from dpsql.answer import cap_words, half_width_words, level_words
 from dpsql.answer.asked_columns import asked_columns
+from dpsql.answer.charge_items import with_caps
 from dpsql.answer.estimates import QUANTILES
 from dpsql.answer.exact import Runtime
 from dpsql.answer.nothing_shown import frame_reason, with_remarks
@@ -33,30 +33,19 @@ from dpsql.errors import CalibrationError
 from dpsql.features.auto_half_width_rows import open_rows, settled_rows
 from dpsql.features.auto_price import answer_delta_units, asked_nano, may_come
 from dpsql.features.auto_stand_ins import has_unknown_bounds
+from dpsql.features.cap_guarantee import guarantee_of_cap, is_beyond, receipt_of_cap, with_guarantee_of_cap
 from dpsql.features.half_width import TargetQuery, up
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.features.target_levels import cap_nano, level_of_text, require_room
-from dpsql.mechanism.calibrate import (
-    MOST_AUTO_DRAWS,
-    MOST_DRAWN,
-    Calibration,
-    Level,
-    calibrate,
-    draws_of,
-    window_guarantee,
-)
-from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
+from dpsql.mechanism.calibrate import Calibration, calibrate, levels_of
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
-from dpsql.noise.rounded_gaussian import slack_delta
 from dpsql.state import State, delta_units_up
 
 _ROUNDING = 1.0 + 1e-9
 """A half width that exceeds its target by a smaller factor does so by a rounding of floats."""
-_LARGEST_DELTA = 1.0 - 2.0**-20
-"""A guarantee with more delta says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +79,7 @@ class AutoHalfWidthsKind:
 
     def offers(self, query: AutoHalfWidths, state: State, reader: Reader) -> tuple[Offer, ...]:
         """Return how the only frame is served, with the guarantee of the cap."""
-        return tuple(_with_guarantee(query, offer, reader) for offer in offers_of(query.parts, state, reader))
+        return tuple(_with_guarantee(query, offer, state, reader) for offer in offers_of(query.parts, state, reader))
 
     def require_runs(self, query: AutoHalfWidths, runtime: Runtime, reader: Reader) -> None:
         """Find out that the frame can be read where it is yet to be drawn."""
@@ -100,10 +89,11 @@ class AutoHalfWidthsKind:
     def release(self, query: AutoHalfWidths, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
         """Release the frame, and return its groups with the guarantee of the cap."""
         stage, state, reader = prepare_stage(query.parts, runtime, inquiry.reader), runtime.state, inquiry.reader
-        (offer,) = (_with_guarantee(query, one, reader) for one in stage.offers)
-        receipt = make_receipt(offer)
-        of_cap = [half_width_words.guarantee_of_cap(_cap(query))] if _is_within_cap(query, offer) else []
-        notes = (*receipt.notes, *of_cap, *_missed(query, receipt.columns))
+        (offer,) = (_with_guarantee(query, one, state, reader) for one in stage.offers)
+        levels, _ = levels_of(query.first, offer.histogram, query.most_nano / NANO)
+        offer = with_caps(offer, levels)
+        receipt = receipt_of_cap(offer, query.most_nano, _target(query).cap, cap_words.BOUNDS_OF_AUTO, state)
+        notes = (*receipt.notes, *_missed(query, receipt.columns))
         charged = inquiry.auto_charge + release_stage(replace(stage, offers=(offer,)), runtime, inquiry)
         table = noisy_table(offer, state.side_table)
         receipt = with_price(replace(receipt, notes=notes), charged)
@@ -114,7 +104,8 @@ class AutoHalfWidthsKind:
         """Return the rows of the cap, those of the frame, and its price."""
         (offer,) = self.offers(query, state, reader)
         missed = next(_missed(query, make_receipt(offer).columns), "")
-        cap = settled_rows(_target(query), query.most_nano, missed)
+        beyond = is_beyond(offer, query.most_nano, state)
+        cap = settled_rows(_target(query), query.most_nano, missed, beyond=beyond)
         return [*cap, *offer_rows(offer), *price_rows(query, [offer])]
 
     def require_open_runs(self, query: AutoHalfWidths, runtime: Runtime, reader: Reader) -> None:
@@ -175,57 +166,15 @@ def _cap(query: AutoHalfWidths) -> str:
     return level_words.option(*_target(query).cap)
 
 
-def guarantee_of_cap(
-    part: FrameQuery, histogram: Histogram, levels: Sequence[Level], most_nano: int
-) -> tuple[float, float]:
-    """Return (epsilon, delta) of all that a question may release up to its cap, both rounded up.
-
-    *Guarantee*: docs/proofs/target.md, Theorem 2. At each level up to the cap thresholds cost at most the question's
-    delta, and the noise gets as much again.
-
-    Args:
-        part: the question's only part, with the histograms of AUTO.
-        histogram: how its presence count is noised.
-        levels: its statistics at any level.
-        most_nano: the cap.
-
-    """
-    # AUTO may choose by a stored point that is above its share
-    beside = sum(max(0, one.rho_nano - one.share_nano) for one in part.auto_levels)
-    rho_nano, delta, window = most_nano + beside, part.request.delta, part.frame.window
-    if histogram.hides and window:
-        others = max(0, rho_nano - sum(level.rho_nano for level in levels))
-        return window_guarantee(histogram, tuple(levels), window, others)
-    thresholds = delta if histogram.hides else 0.0
-    together = min(delta + thresholds, _LARGEST_DELTA)
-    epsilon = zcdp.composed_epsilon(together, rho=rho_nano / NANO * FLOAT_SLACK, threshold_delta=thresholds)
-    statistics = (*part.statistics, *(one for one, _ in part.unasked))
-    draws = MOST_DRAWN * (draws_of(histogram, statistics) + MOST_AUTO_DRAWS)
-    return epsilon, min(1.0, (together + slack_delta(draws, epsilon)) * (1.0 + 2.0**-51))
-
-
-def _is_within_cap(query: AutoHalfWidths, offer: Offer) -> bool:
-    """Return whether all that an offer shows, and what AUTO chose by, is together within the cap."""
-    shown = sum(max(one.level.rho_nano, one.disclosed.rho_nano) for one in offer.servings)
-    return shown + sum(level.rho_nano for level in query.first.auto_levels) <= query.most_nano
-
-
-def _with_guarantee(query: AutoHalfWidths, offer: Offer, reader: Reader) -> Offer:
-    """Return an offer with the guarantee of the cap, or its own one if stored points of a higher level serve it.
-
-    Both are pairs of epsilon and delta. A smaller epsilon of one may have a larger delta, so neither is mixed with the
-    other unless both are needed.
+def _with_guarantee(query: AutoHalfWidths, offer: Offer, state: State, reader: Reader) -> Offer:
+    """Return an offer with the guarantee of the cap.
 
     Raises:
         AccessError: the level and what AUTO chose by are together more than the reader may be shown.
 
     """
     reader.require(offer.asked_nano + sum(level.rho_nano for level in query.first.auto_levels))
-    levels = [serving.level for serving in offer.servings]
-    epsilon, delta = guarantee_of_cap(offer.query, offer.histogram, levels, query.most_nano)
-    if not _is_within_cap(query, offer):
-        epsilon, delta = max(epsilon, offer.epsilon), max(delta, offer.delta)
-    return replace(offer, epsilon=epsilon, delta=delta)
+    return with_guarantee_of_cap(offer, query.most_nano, state)
 
 
 def _most_delta_units(part: FrameQuery, calibration: Calibration) -> int:
@@ -260,4 +209,4 @@ def _missed(query: AutoHalfWidths, columns: Sequence[ColumnReceipt]) -> Iterator
         nano = _target_query(query).smallest_nano()
         enough = up(level_of_text(part, nano - shares) / NANO)
     shown = half_width_words.wider(name, up(excess * most), most)
-    yield words.NOT_REACHED.format(shown=shown, why=half_width_words.why_wider(_cap(query), enough))
+    yield cap_words.NOT_REACHED.format(shown=shown, why=half_width_words.why_wider(_cap(query), enough))

@@ -20,12 +20,13 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from dpsql.answer import target_words, words
+from dpsql.answer import cap_words, target_words
 from dpsql.answer.asked_columns import asked_sigmas
+from dpsql.answer.charge_items import with_caps
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.exact import Reading, Runtime, prepare_reading
 from dpsql.answer.nothing_shown import with_remarks
-from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
+from dpsql.answer.offer import Offer, column_receipts, offers_of, with_price
 from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.answer.points import noisy_table, shown_frame
 from dpsql.answer.receipt import ColumnReceipt, Receipt
@@ -43,12 +44,14 @@ from dpsql.answer.stage import (
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError, CalibrationError
 from dpsql.features.auto_price import open_prices_of, open_terms_of
+from dpsql.features.cap_guarantee import guarantee_of_cap, receipt_of_cap, with_guarantee_of_cap
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.features.target_levels import (
     absolute_grid,
     at_step,
     cap_nano,
     capped,
+    highest_nano,
     level_of_text,
     levels_at,
     most_nano,
@@ -57,12 +60,13 @@ from dpsql.features.target_levels import (
 from dpsql.features.target_nothing import reason_of_target
 from dpsql.features.target_rows import open_target_rows, target_rows
 from dpsql.features.target_rule import (
+    MOST_STEPS,
     Step,
     best_level,
     interval_quantile,
     is_met,
     measured,
-    next_place,
+    place_after,
     quantile_of,
     shares_within,
 )
@@ -90,7 +94,7 @@ class WithinTargetKind:
         """Return how the last step would be served: at the cap, or where the question stopped for the reader."""
         stop = state.history.stop(_question(query), reader.name)
         if stop:
-            return offers_of([at_step(query.first, stop.rho_nano)], state, reader)
+            return (_offer_at(query.first, stop.rho_nano, state, reader),)
         return (_last_offer(query.first, steps_up(query.first), state, reader),)
 
     def require_runs(self, query: WithinTarget, runtime: Runtime, reader: Reader) -> None:
@@ -108,6 +112,10 @@ class WithinTargetKind:
             stop = history.keep_stop(question, inquiry.reader.name, stop)
         else:
             stage = prepare_stage([at_step(query.first, stop.rho_nano)], runtime, inquiry.reader)
+            most_nano = highest_nano(query.first)
+            stage = replace(
+                stage, offers=tuple(with_guarantee_of_cap(one, most_nano, runtime.state) for one in stage.offers)
+            )
             charged += release_stage(stage, runtime, inquiry)
         return _answer(query, stop, charged, runtime, inquiry.reader)
 
@@ -130,7 +138,9 @@ class WithinTargetKind:
 
     def open_terms(self, query: WithinTarget, first: Calibration, _state: State, reader: Reader) -> OpenTerms:
         """Return the terms of the last step, whose price is that of the cap."""
-        return replace(open_terms_of(query.first, first, reader), rho_nano=most_nano(query.first))
+        epsilon, delta = guarantee_of_cap(query.first, first.histogram, first.levels, cap_nano(query.first))
+        terms = open_terms_of(query.first, first, reader)
+        return replace(terms, epsilon=epsilon, delta=delta, rho_nano=most_nano(query.first))
 
     def open_prices(
         self, query: WithinTarget, options: Sequence[FrameQuery], _state: State, reader: Reader
@@ -145,10 +155,6 @@ class WithinTargetKind:
 
 
 KIND: OpenQueryKind[WithinTarget] = WithinTargetKind()
-MOST_STEPS = 40
-"""After ten steps each one doubles the level at least, so that this is enough for 30 doublings."""
-
-
 _TIMES_CAP = 1_000
 """A forecast looks for a level up to so many times the highest one that the question allows."""
 
@@ -191,11 +197,12 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
     values: FrameValues | None = None
     for taken in range(1, MOST_STEPS + 1):
         try:
-            (offer,) = offers_of([at_step(part, levels[place])], state, reader)
+            offer = _offer_at(part, levels[place], state, reader)
         except CalibrationError:
             if stop is None:
                 raise
             return replace(stop, ending="rises"), total
+        offer = with_caps(offer, levels_at(part, levels[-1]))
         if place > free and not is_granted:
             # what is charged step by step is refused as a whole; a first step may have used an open charge
             last, is_granted = _last_offer(part, levels, state, reader) if stop else last, True
@@ -216,12 +223,10 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
         # what AUTO charged is recorded with the first step
         inquiry, total = replace(inquiry, auto_charge=Charged()), total + charged
         step = _step(part, offer, levels[place], state)
-        stop = Stop(levels[place], taken, "most")
-        if is_met(step, target):
-            return replace(stop, ending="met"), total
-        if place == len(levels) - 1:
-            return stop, total
-        place = next_place(step, levels, place, taken, target) if taken < MOST_STEPS - 1 else len(levels) - 1
+        stop, following = Stop(levels[place], taken, "most"), place_after(step, levels, place, taken, target)
+        if following is None:
+            return replace(stop, ending="met") if is_met(step, target) else stop, total
+        place = following
     raise AssertionError("the last step is at the highest level")
 
 
@@ -235,14 +240,24 @@ def _last_offer(part: FrameQuery, levels: Sequence[int], state: State, reader: R
     # a cap between two levels of a window is no lower than it says
     reader.require(cap_nano(part))
     try:
-        (offer,) = offers_of([at_step(part, levels[-1])], state, reader)
+        return _offer_at(part, levels[-1], state, reader)
     except CalibrationError:
         # no rise is left
         free = _free_place(part, levels, state)
         if free < 0:
             raise
-        (offer,) = offers_of([at_step(part, levels[free])], state, reader)
-    return offer
+        return _offer_at(part, levels[free], state, reader)
+
+
+def _offer_at(part: FrameQuery, level_nano: int, state: State, reader: Reader) -> Offer:
+    """Return how a step is served, with the guarantee of the cap, as released numbers choose the step.
+
+    Raises:
+        AccessError, CalibrationError: as `offers_of`.
+
+    """
+    (offer,) = offers_of([at_step(part, level_nano)], state, reader)
+    return with_guarantee_of_cap(offer, highest_nano(part), state)
 
 
 def _free_place(part: FrameQuery, levels: Sequence[int], state: State) -> int:
@@ -279,7 +294,7 @@ def _answer(
 ) -> tuple[pa.Table, Receipt]:
     """Return the groups of the last step with their receipt; all of it is stored."""
     part, target, state = query.first, query.target, runtime.state
-    (offer,) = offers_of([at_step(part, stop.rho_nano)], state, reader)
+    offer = _offer_at(part, stop.rho_nano, state, reader)
     step, quantile = _step(part, offer, stop.rho_nano, state), interval_quantile(target)
     table = noisy_table(offer, state.side_table, quantile=quantile)
     by_number = dict(zip(measured(part), step.columns(quantile_of(target)), strict=True))
@@ -287,7 +302,8 @@ def _answer(
         column = by_number.get(number)
         within = np.zeros(step.groups, dtype=np.bool_) if column is None else column.within(target.error)
         table = table.append_column(f"agg_{number}_within", to_arrow(within.astype(np.int64)))
-    receipt, reason = with_price(make_receipt(offer), charged), partial(reason_of_target, part, offer, state, reader)
+    receipt = receipt_of_cap(offer, highest_nano(part), query.cap, cap_words.RELEASED_NUMBERS, state)
+    receipt, reason = with_price(receipt, charged), partial(reason_of_target, part, offer, state, reader)
     receipt = with_remarks(offer, receipt, table, state.side_table, reason)
     columns = _after_steps(receipt.columns, target)
     return table, replace(receipt, columns=columns, notes=(*_notes(step, stop, query, offer), *receipt.notes))
@@ -321,4 +337,4 @@ def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterato
     if best is not None:
         yield target_words.enough(level_of_text(part, best) / NANO)
     if part.frame.has_private_keys and step.groups:
-        yield words.SHOWN_BY_OTHERS
+        yield cap_words.SHOWN_BY_OTHERS

@@ -143,6 +143,15 @@ def most_nano(part: FrameQuery) -> int:
     return cap_nano(part) - sum(level.share_nano for level in part.auto_levels)
 
 
+def highest_nano(part: FrameQuery) -> int:
+    """Return the level that no outcome of a question exceeds, in nano-rho, the shares of AUTO included.
+
+    In a window that is the highest level of the grid. With AUTO it is the cap, because the grid follows from what AUTO
+    finds.
+    """
+    return cap_nano(part) if part.auto else steps_up(part)[-1]
+
+
 def level_of_text(part: FrameQuery, level_nano: int) -> int:
     """Return the level that a question by rho names if its statistics shall have a level together.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.answer import target_words
+from dpsql.answer import cap_words, target_words
 from dpsql.answer.offer import Offer
 from dpsql.answer.plan_rows import Row
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError
 from dpsql.features.auto_price import answer_delta_units, open_price
-from dpsql.features.target_levels import cap_nano, most_nano
+from dpsql.features.cap_guarantee import cap_row, is_beyond
+from dpsql.features.target_levels import cap_nano, highest_nano, most_nano
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.window import charged_delta
@@ -35,7 +36,11 @@ def target_rows(
         reader: who asks.
 
     """
-    rows = _asked_rows(query, last.items, state, reader)
+    beyond = is_beyond(last, highest_nano(query.first), state)
+    rows = [
+        *_asked_rows(query, last.items, state, reader),
+        cap_row(query.cap, cap_words.RELEASED_NUMBERS, beyond=beyond),
+    ]
     if stop is None:
         rows.append(("target", "first level", f"rho = {first_nano / NANO:.9g}"))
     else:
@@ -57,6 +62,7 @@ def open_target_rows(query: WithinTarget, least: FrameQuery, state: State, reade
     last = ChargeItem(query_hash(query), most_nano(query.first), delta_units)
     return [
         *_asked_rows(query, (*open_price(query.first), last), state, reader),
+        cap_row(query.cap, cap_words.RELEASED_NUMBERS),
         *_window_rows(least.frame),
     ]
 

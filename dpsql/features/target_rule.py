@@ -188,6 +188,22 @@ def is_met(step: Step, target: RelativeError) -> bool:
     return step.groups > 0 and all(_holds(one.within(target.error), target) for one in columns)
 
 
+def place_after(step: Step, levels: Sequence[int], place: int, taken: int, target: RelativeError) -> int | None:
+    """Return the place of the next step on a grid. Return None if the steps end with this one.
+
+    Args:
+        step: the last step.
+        levels: the grid in nano-rho, lowest first.
+        place: of the last step.
+        taken: how many steps there were.
+        target: the rule.
+
+    """
+    if is_met(step, target) or place == len(levels) - 1:
+        return None
+    return next_place(step, levels, place, taken, target) if taken < MOST_STEPS - 1 else len(levels) - 1
+
+
 def next_place(step: Step, levels: Sequence[int], place: int, taken: int, target: RelativeError) -> int:
     """Return the place of the next level on a grid, at most the last one.
 
@@ -264,6 +280,8 @@ _WHOLE = 1.0 - 1e-9
 """An interval that covers so much of all possible averages says nothing."""
 FREE_STEPS = 10
 """After so many steps the level doubles at least."""
+MOST_STEPS = 40
+"""After ten steps each one doubles the level at least, so that this is enough for 30 doublings."""
 
 
 def _needed(groups: int, target: RelativeError) -> int:

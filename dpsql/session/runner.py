@@ -348,7 +348,8 @@ def answer(
         table = _computed(step, table, runtime)
     if not table.num_rows:
         receipt = with_clauses(receipt, query, noisy.num_rows, finished.num_rows)
-    receipt = replace(receipt, asked_by="epsilon" if query.whole_request.rho is None else "rho")
+    if receipt.asked_by is None:
+        receipt = replace(receipt, asked_by="epsilon" if query.whole_request.rho is None else "rho")
     name = None if reader.name == CURATOR else reader.name
     standing = partial(standing_of, runtime.state, receipt.unit, receipt.query_hash, name)
     return Result(table, receipt, None if query.after else partial(layout_of, query, finished), standing)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.answer import words
+from dpsql.answer import cap_words
 from dpsql.answer.points import ShownFrame, shown_frame
 from dpsql.cascade.reader import CURATOR
 from dpsql.features import target
@@ -134,7 +134,7 @@ def test_small_groups_that_others_paid_for_are_counted(session: dpsql.Session) -
     answer = session.sql(UNITS)
     assert len(answer.fetchall()) == 10
     assert receipt_of(answer).charged_rho == 0.0
-    assert words.SHOWN_BY_OTHERS in (receipt_of(answer).notes)
+    assert cap_words.SHOWN_BY_OTHERS in (receipt_of(answer).notes)
 
 
 @pytest.mark.parametrize("keys", ["doctor", "ward"])

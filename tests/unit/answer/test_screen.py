@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dpsql.answer import words
+from dpsql.answer import cap_words, words
 from dpsql.answer.coverage_lines import CoverageReceipt
 from dpsql.answer.printed_table import PrintedTable
 from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.answer.screen import MOST_CHARACTERS, MOST_LINES, Screen, Standing
 
-MISSED = words.NOT_REACHED.format(
+MISSED = cap_words.NOT_REACHED.format(
     shown="50 % of the groups are within it after 3 steps, at rho = 0.1", why="no more rho"
 )
 UNBOUNDED = words.WITHOUT_BOUNDS.format(**words.WITHOUT_BOUNDS.example)

@@ -7,11 +7,11 @@ import string
 from pathlib import Path
 
 import dpsql
-from dpsql.answer import column_words, words
+from dpsql.answer import cap_words, column_words, words
 from dpsql.answer.receipt import heading_of
 from dpsql.answer.sentence import Sentence
 
-TABLES = (words, column_words)
+TABLES = (words, column_words, cap_words)
 ROWS = {
     f"{table.__name__.rpartition('.')[2]}.{name}": row
     for table in TABLES
@@ -32,7 +32,7 @@ def test_a_row_renders_with_its_example() -> None:
 
 def test_a_row_is_used() -> None:
     sources = (path.read_text(encoding="utf-8") for path in Path(dpsql.__file__).parent.rglob("*.py"))
-    used = {name for source in sources for name in re.findall(r"\b(?:column_)?words\.\w+", source)}
+    used = {name for source in sources for name in re.findall(r"\b(?:column_|cap_)?words\.\w+", source)}
     assert ROWS.keys() - used == set()
 
 

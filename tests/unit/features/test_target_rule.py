@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpsql.features.target import MOST_STEPS
 from dpsql.features.target_levels import DOUBLINGS, absolute_grid
 from dpsql.features.target_rule import (
     FREE_STEPS,
+    MOST_STEPS,
     QUANTILES,
     Step,
     best_level,

@@ -1,0 +1,33 @@
+"""The table of sentences about questions whose level stays below a cap: by relative errors, and by half widths.
+
+Each row has named placeholders and an example of their values, as in `words.py`.
+"""
+
+from __future__ import annotations
+
+from dpsql.answer.sentence import Sentence
+
+EPSILON_OF_CAP = Sentence(
+    "epsilon {of_cap}, because {source} decide the level; rho and price are accounting, not a guarantee",
+    of_cap="is that of max_rho = 0.5",
+    source="released numbers",
+)
+IS_CAP = Sentence("is that of {cap}", cap="max_rho = 0.5")
+COVERS_CAP = Sentence("covers {cap} and stored numbers of higher levels", cap="max_rho = 0.5")
+RELEASED_NUMBERS = Sentence("released numbers")
+BOUNDS_OF_AUTO = Sentence("the bounds that AUTO found")
+
+ASKED_HALF_WIDTHS = Sentence("asked for half widths of {widths}", widths="at most 50 for each count and sum (95 %)")
+ASKED_RELATIVE = Sentence("asked for a relative error of {target}", target="at most 10 % for each count (95 %)")
+WITHIN_TARGET = Sentence(
+    "{percent:g} % of the groups are within it{of_column} after {steps}, at rho = {rho:.9g}",
+    percent=93.4,
+    of_column=" for cost",
+    steps="7 steps",
+    rho=0.0123,
+)
+NOT_REACHED = Sentence("the target is not reached: {shown}; {why}", shown="50 % of the groups are within it", why="why")
+FORECAST = Sentence("by a forecast from these numbers, a question at rho = {rho:.3g} would be within it", rho=0.011)
+SHOWN_BY_OTHERS = Sentence(
+    "the share of groups counts all groups that this reader is shown, also groups of releases of others"
+)
