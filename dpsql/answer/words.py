@@ -46,8 +46,8 @@ LATTICE_SEEN = Sentence(
     rho=0.5,
 )
 LEVEL_CHOSEN = Sentence(
-    "released numbers decided the level of stored numbers that serve this question; so epsilon and delta cover more than "
-    "this level: rho = {rho:.9g} more, up to the cap of that decision",
+    "released numbers decided the level of stored numbers that serve this question; so epsilon and delta cover more "
+    "than this level: rho = {rho:.9g} more, up to the cap of that decision",
     rho=0.3,
 )
 
