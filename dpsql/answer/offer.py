@@ -20,6 +20,7 @@ from dpsql.cascade.servings import servings_of
 from dpsql.errors import AccessError
 from dpsql.mechanism.calibrate import (
     Calibration,
+    Level,
     calibrate,
     guarantee,
     independent_guarantee,
@@ -197,6 +198,19 @@ def _charge_items(servings: tuple[Serving, ...], histogram: Histogram) -> tuple[
             is_gaussian = histogram.is_gaussian or serving.level.statistic != PRESENCE
             items.append(ChargeItem(serving.pin.statistic_hash, rho_nano, delta_units, is_gaussian))
     return tuple(items)
+
+
+def with_caps(offer: Offer, levels: Sequence[Level]) -> Offer:
+    """Return an offer whose charges store their caps, because released numbers chose its level.
+
+    Args:
+        offer: at the level that was chosen.
+        levels: the statistics at the highest level that could have been chosen.
+
+    """
+    caps = {statistic_hash(level.statistic, offer.query.frame): level.rho_nano for level in levels}
+    items = (replace(item, cap_nano=caps.get(item.statistic_hash)) for item in offer.items)
+    return replace(offer, items=tuple(items))
 
 
 def with_price(receipt: Receipt, charged: Charged) -> Receipt:

@@ -23,7 +23,7 @@ from dpsql.answer.asked_columns import asked_columns
 from dpsql.answer.estimates import QUANTILES
 from dpsql.answer.exact import Runtime
 from dpsql.answer.nothing_shown import frame_reason, with_remarks
-from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
+from dpsql.answer.offer import Offer, make_receipt, offers_of, with_caps, with_price
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.points import noisy_table
 from dpsql.answer.receipt import ColumnReceipt, Receipt
@@ -43,6 +43,7 @@ from dpsql.mechanism.calibrate import (
     Level,
     calibrate,
     draws_of,
+    levels_of,
     window_guarantee,
 )
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
@@ -100,6 +101,8 @@ class AutoHalfWidthsKind:
         """Release the frame, and return its groups with the guarantee of the cap."""
         stage, state, reader = prepare_stage(query.parts, runtime, inquiry.reader), runtime.state, inquiry.reader
         (offer,) = (_with_guarantee(query, one, reader) for one in stage.offers)
+        levels, _ = levels_of(query.first, offer.histogram, query.most_nano / NANO)
+        offer = with_caps(offer, levels)
         receipt = make_receipt(offer)
         of_cap = [half_width_words.guarantee_of_cap(_cap(query))] if _is_within_cap(query, offer) else []
         notes = (*receipt.notes, *of_cap, *_missed(query, receipt.columns))

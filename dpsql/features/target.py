@@ -25,7 +25,7 @@ from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.exact import Reading, Runtime, prepare_reading
 from dpsql.answer.nothing_shown import with_remarks
-from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
+from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_caps, with_price
 from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.answer.points import noisy_table, shown_frame
 from dpsql.answer.receipt import ColumnReceipt, Receipt
@@ -196,6 +196,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
             if stop is None:
                 raise
             return replace(stop, ending="rises"), total
+        offer = with_caps(offer, levels_at(part, levels[-1]))
         if place > free and not is_granted:
             # what is charged step by step is refused as a whole; a first step may have used an open charge
             last, is_granted = _last_offer(part, levels, state, reader) if stop else last, True

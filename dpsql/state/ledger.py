@@ -42,6 +42,8 @@ class ChargeItem:
         statistic_hash: of the statistic.
         rho_nano, delta_units: the amounts.
         is_gaussian: whether its noise is Gaussian, as the exact composition needs.
+        cap_nano: highest level in nano-rho that the question could have reached for the statistic, if released numbers
+            choose the level; None if the level follows from text and policy alone.
 
     Raises:
         CalibrationError: the delta of its parts adds up to more than 1, or its rho to more than an amount holds.
@@ -53,6 +55,7 @@ class ChargeItem:
     rho_nano: int
     delta_units: int
     is_gaussian: bool = True
+    cap_nano: int | None = None
 
     def __post_init__(self) -> None:
         for amount, most in ((self.rho_nano, MAX_RHO_NANO), (self.delta_units, DELTA_UNITS_PER_ONE)):
@@ -198,7 +201,7 @@ def _affordable(
         held, open_ids = _open_charges(connection, unit, item.statistic_hash)
         rho_nano = max(0, item.rho_nano - held.rho_nano)
         delta_units = max(0, item.delta_units - held.delta_units)
-        found.append((ChargeItem(item.statistic_hash, rho_nano, delta_units), open_ids))
+        found.append((replace(item, rho_nano=rho_nano, delta_units=delta_units), open_ids))
     new = Spent(sum(item.rho_nano for item, _ in found), sum(item.delta_units for item, _ in found))
     whole, part = _left_of_unit(connection, unit), _left_of_part(connection, unit, analyst)
     left = _tighter(whole, part)
@@ -254,6 +257,14 @@ class Ledger:
         with self._database.read() as connection:
             return _open_charges(connection, unit, statistic_hash)[0]
 
+    def cap_nano(self, unit: str, statistic_hash: str) -> int | None:
+        """Return the largest cap of the charges of a statistic. Return None if every level follows from texts."""
+        with self._database.read() as connection:
+            found: int | None = connection.execute(
+                "SELECT max(cap_nano) FROM charge WHERE statistic_hash = ? AND unit = ?", (statistic_hash, unit)
+            ).fetchone()[0]
+        return found
+
     def require(self, unit: str, items: Sequence[ChargeItem], analyst: str) -> None:
         """Refuse what ``analyst`` could not be charged for now; charges nothing.
 
@@ -307,6 +318,7 @@ class Ledger:
                         "delta_units": item.delta_units,
                         "analyst": analyst,
                         "at": at,
+                        "cap_nano": item.cap_nano,
                     }
                     charge_ids.append(insert_row(connection, "charge", row, "RETURNING id").fetchone()[0])
                 paid[item.statistic_hash] = Charged(item.rho_nano, item.delta_units, tuple(charge_ids))

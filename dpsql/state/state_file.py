@@ -25,6 +25,7 @@ from dpsql.state.table_definitions import (
     FORMAT_8,
     FORMAT_9,
     FORMAT_11,
+    FORMAT_12,
     LASTING_APPEND_ONLY,
     LATER_KEYS,
     STOPS,
@@ -61,6 +62,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     partial(_change_tables, statements=FORMAT_9, append_only=()),
     partial(_change_tables, statements=STOPS, append_only=("stop",)),
     partial(_change_tables, statements=FORMAT_11, append_only=()),
+    partial(_change_tables, statements=FORMAT_12, append_only=()),
 )
 
 

@@ -155,6 +155,8 @@ FORMAT_11 = f"""
 ALTER TABLE protected_table ADD COLUMN archived INTEGER NOT NULL DEFAULT 0;
 {_UNDONE}
 """
+FORMAT_12 = "ALTER TABLE charge ADD COLUMN cap_nano INTEGER"
+"""The level up to which a statistic could have been charged, where released numbers chose the level."""
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset({"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units"})
 
@@ -191,7 +193,7 @@ CREATE TABLE policy_log (
 CREATE TABLE charge (
     id INTEGER PRIMARY KEY AUTOINCREMENT, unit TEXT NOT NULL REFERENCES unit(name),
     statistic_hash TEXT NOT NULL, rho_nano INTEGER NOT NULL CHECK (rho_nano >= 0), delta_units TEXT NOT NULL,
-    analyst TEXT NOT NULL, at TEXT NOT NULL
+    analyst TEXT NOT NULL, at TEXT NOT NULL, cap_nano INTEGER
 ) STRICT;
 CREATE INDEX charge_of_statistic ON charge (statistic_hash, unit);
 CREATE INDEX charge_of_unit ON charge (unit, analyst, rho_nano, delta_units);

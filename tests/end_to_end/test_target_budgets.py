@@ -104,3 +104,33 @@ def test_a_cap_that_was_too_low_is_told_with_a_level_that_would_do(clinic: dpsql
     (budget,) = clinic.sql("FROM dp_budget('visits')").arrow().to_pylist()
     assert budget["rho_spent"] == pytest.approx(enough.rho, abs=2e-9)
     assert budget["questions_left"] == int((0.3 - enough.rho) / enough.rho)
+
+
+@pytest.mark.parametrize("question", [BY_WARD, BY_DOCTOR])
+def test_charges_of_all_steps_store_the_level_of_the_cap(clinic: dpsql.Session, question: str) -> None:
+    """A level from a text has no cap, even above a question by relative error that stored one."""
+    answer = _ask(clinic, "max_rho = 0.25", question, error=0.5)
+    clinic.sql(f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 0.01) {question}")
+    rows = _charges(clinic)
+    assert sum(rho_nano for rho_nano, _ in rows) > receipt_of(answer).charged_rho * 1e9
+    assert len(rows) > 1
+    assert rows[-1][1] is None
+    # a window rounds a level down to its grid
+    assert all(0.125e9 < cap_nano <= 0.25e9 for _, cap_nano in rows[:-1] if cap_nano)
+    assert len({cap_nano for _, cap_nano in rows[:-1]}) == 1
+
+
+def test_half_widths_over_the_bounds_of_auto_store_the_level_of_the_cap(clinic: dpsql.Session) -> None:
+    clinic.sql(f"SELECT {WITH_AUTO}", target_half_width=500, max_rho=0.2)
+    *histograms, count, total = _charges(clinic)
+    assert histograms
+    assert all(cap_nano is None for _, cap_nano in histograms)
+    caps = [cap_nano or 0 for _, cap_nano in (count, total)]
+    assert sum(caps) == pytest.approx(0.2e9 * 31 / 32, abs=2)
+    assert all(rho_nano < cap_nano for (rho_nano, _), cap_nano in zip((count, total), caps, strict=True))
+
+
+def _charges(session: dpsql.Session) -> list[tuple[int, int | None]]:
+    """Return the amount and the cap of each charge."""
+    with session._access.read()._database.read() as connection:
+        return connection.execute("SELECT rho_nano, cap_nano FROM charge ORDER BY id").fetchall()

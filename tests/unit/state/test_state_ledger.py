@@ -46,6 +46,19 @@ def store_point(state: State, statistic: str, rho_nano: int, charge_ids: tuple[i
     state.side_table.store("frame", Additions(None, [point], charge_ids))
 
 
+def test_a_charge_stores_its_cap_and_the_ledger_has_the_largest_one() -> None:
+    with new_state(None) as state:
+        state.ledger.charge("patient", [ChargeItem("a", 10, 0)], "ana")
+        assert state.ledger.cap_nano("patient", "a") is None
+        for rho_nano, cap_nano in ((5, 60), (0, 900), (5, 50)):
+            item = ChargeItem("a", state.ledger.unused("patient", "a").rho_nano + rho_nano, 0, cap_nano=cap_nano)
+            state.ledger.charge("patient", [item], "ana")
+        # what was charged before pays for the second one, so it has no row
+        assert state.ledger.cap_nano("patient", "a") == 60
+        assert state.ledger.cap_nano("patient", "b") is None
+        assert state.ledger.spent("patient") == Spent(20, 0)
+
+
 def test_a_budget_is_used_to_the_last_unit_and_not_beyond() -> None:
     with new_state(None) as state:
         assert state.ledger.spent("patient") == Spent(0, 0)
@@ -148,7 +161,7 @@ def test_one_charge_never_pays_for_two_releases() -> None:
     [
         "UPDATE charge SET rho_nano = 0",
         "DELETE FROM charge",
-        "INSERT OR REPLACE INTO charge VALUES (1, 'patient', 'a', 0, '0', 'ana', '')",
+        "INSERT OR REPLACE INTO charge VALUES (1, 'patient', 'a', 0, '0', 'ana', '', NULL)",
         "UPDATE closed_charge SET charge_id = 2",
         "DELETE FROM closed_charge",
     ],
