@@ -20,10 +20,11 @@ import pyarrow as pa
 from dpsql.accounting import zcdp
 from dpsql.answer import half_width_words, level_words, words
 from dpsql.answer.asked_columns import asked_columns
+from dpsql.answer.charge_items import with_caps
 from dpsql.answer.estimates import QUANTILES
 from dpsql.answer.exact import Runtime
 from dpsql.answer.nothing_shown import frame_reason, with_remarks
-from dpsql.answer.offer import Offer, make_receipt, offers_of, with_caps, with_price
+from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.points import noisy_table
 from dpsql.answer.receipt import ColumnReceipt, Receipt

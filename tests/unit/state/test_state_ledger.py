@@ -161,7 +161,7 @@ def test_one_charge_never_pays_for_two_releases() -> None:
     [
         "UPDATE charge SET rho_nano = 0",
         "DELETE FROM charge",
-        "INSERT OR REPLACE INTO charge VALUES (1, 'patient', 'a', 0, '0', 'ana', '', NULL)",
+        "INSERT OR REPLACE INTO charge VALUES (1, 'patient', 'a', 0, '0', 'ana', '', NULL, NULL, NULL)",
         "UPDATE closed_charge SET charge_id = 2",
         "DELETE FROM closed_charge",
     ],
