@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 _Kind = TypeVar("_Kind", bound="DpsqlError")
 
@@ -165,13 +165,16 @@ class BudgetError(DpsqlError):
     Attributes:
         unit: name of the privacy unit.
         analyst: whose part of the budget is used up; None if it is the budget itself.
-        requested_rho, remaining_rho: zCDP, dimensionless.
-        requested_delta, remaining_delta: threshold delta, a probability.
+        requested_rho, remaining_rho: zCDP, dimensionless; what remains is None if it is not for the reader.
+        requested_delta, remaining_delta: threshold delta, a probability; likewise.
 
     """
 
     asks_too_much = True
     analyst: str | None = None
+    remaining_rho: Any
+    remaining_delta: Any
+    left_delta: float | None = None
 
     def __init__(
         self,
@@ -195,6 +198,31 @@ class BudgetError(DpsqlError):
             f"rho = {requested_rho:.6g} and threshold delta = {requested_delta:.6g}; "
             f"left are rho = {remaining_rho:.6g} and delta = {remaining_delta:.6g}. "
             f"Ask for less, or reuse a release (FROM dp_releases())."
+        )
+
+    @classmethod
+    def without_amounts(
+        cls, unit: str, *, requested_rho: float, requested_delta: float, remaining_delta: float
+    ) -> BudgetError:
+        """Return the error for a reader with a limit, who sees no amount of the unit.
+
+        Args:
+            unit: name of the privacy unit.
+            requested_rho: the price as the reader is shown it.
+            requested_delta: likewise, of thresholds.
+            remaining_delta: what is left by texts and policy; a cure may name a lower delta that is granted.
+
+        """
+        error = cls(
+            unit, requested_rho=requested_rho, remaining_rho=0.0, requested_delta=requested_delta, remaining_delta=0.0
+        )
+        error.left_delta = remaining_delta
+        error.remaining_rho = error.remaining_delta = None
+        error.asks_too_much = False
+        return error.at_level(
+            f"{error.limit} does not cover this query: it asks for rho = {requested_rho:.6g} and threshold delta = "
+            f"{requested_delta:.6g}, and what is left is not shown to a reader with a rho_limit. Ask for less, ask the "
+            "curator, or reuse a release (FROM dp_releases())."
         )
 
     @property

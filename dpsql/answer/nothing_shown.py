@@ -178,7 +178,7 @@ def _thresholds(offer: Offer) -> Iterator[float]:
 
 def _due_thresholds(offer: Offer) -> Iterator[float]:
     """Yield the thresholds of an offer that are not stored yet."""
-    for step in offer.presence.steps:
+    for step in offer.presence.priced_steps:
         if step.tau is not None:
             threshold = shown_threshold(offer.query.frame, step.tau, offer.query.request.min_units)
             if threshold is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.answer import words
 from dpsql.answer.auto_notes import auto_notes
+from dpsql.answer.charge_items import asked_at, charge_items
 from dpsql.answer.estimates import Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
 from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.cascade.reader import Reader
@@ -20,6 +21,7 @@ from dpsql.cascade.servings import servings_of
 from dpsql.errors import AccessError
 from dpsql.mechanism.calibrate import (
     Calibration,
+    Level,
     calibrate,
     guarantee,
     independent_guarantee,
@@ -33,7 +35,7 @@ from dpsql.model.estimates import AnyUnit, BoundedValue, NoValue, Quantile
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, COVERAGE_KINDS, PRESENCE, Frame, Norm, Statistic
 from dpsql.model.identity import base_hash, part_hash, statistic_hash
 from dpsql.model.private_query import Buckets, FrameQuery
-from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem, State, delta_units_up
+from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem, State
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Offer:
         asked_nano: level in nano-rho that was asked for, all statistics together.
         items: the price.
         auto_nano: levels that the guarantee covers because of AUTO, as in `Calibration`, and because of `chosen_nano`.
+        asked: each statistic at the highest level that could be charged for it, whatever is stored.
+        cut_delta: delta of the threshold that could be charged, whatever is stored.
         chosen_nano: levels that the guarantee covers because released numbers chose the level of a stored point.
 
     """
@@ -60,6 +64,8 @@ class Offer:
     asked_nano: int
     items: tuple[ChargeItem, ...]
     auto_nano: int
+    asked: tuple[Level, ...]
+    cut_delta: float
     chosen_nano: int = 0
 
     @property
@@ -111,18 +117,22 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
         calibrations = [_measurable(*each, state) for each in zip(parts, calibrations, strict=True)]
     offers = []
     for part, asked in zip(parts, calibrations, strict=True):
-        calibration, chosen_nano = asked, 0
-        servings = servings_of(part, calibration, state, reader, asked_nano)
+        calibration, chosen_nano, serve = asked, 0, servings_of
+        if reader.rho_limit is not None:
+            from dpsql.cascade.seen import seen_servings  # noqa: PLC0415 — few readers have a limit
+
+            serve = seen_servings
+        servings = serve(part, calibration, state, reader, asked_nano)
         if any(one.disclosed.rho_nano != one.pin.asked_rho_nano for one in servings):
             from dpsql.answer.chosen_levels import nano_of_choices  # noqa: PLC0415 — few queries need it
 
             chosen_nano = nano_of_choices(servings, part.frame, state)
             calibration = replace(calibration, auto_nano=calibration.auto_nano + chosen_nano)
         guaranteed = _guarantee(part, calibration, servings)
-        items = _charge_items(servings, calibration.histogram)
-        nano = calibration.rho_nano
-        auto_nano = calibration.auto_nano
-        offers.append(Offer(part, calibration.histogram, servings, *guaranteed, nano, items, auto_nano, chosen_nano))
+        items = charge_items(servings, calibration.histogram)
+        levels = asked_at(part.frame.ceiling, calibration) if part.frame.ceiling else calibration.levels
+        terms = (*guaranteed, calibration.rho_nano, items, calibration.auto_nano, levels, calibration.cut.delta)
+        offers.append(Offer(part, calibration.histogram, servings, *terms, chosen_nano))
     return tuple(offers)
 
 
@@ -191,21 +201,6 @@ def _guarantee(query: FrameQuery, calibration: Calibration, servings: tuple[Serv
     others = math.fsum(keys.delta for keys in keys_from if keys.rho_nano < presence.disclosed.rho_nano)
     epsilon, total = guarantee(histogram, disclosed, tau, delta, calibration.auto_nano)
     return epsilon, min(1.0, (total + others) * (1.0 + 2.0**-51))
-
-
-def _charge_items(servings: tuple[Serving, ...], histogram: Histogram) -> tuple[ChargeItem, ...]:
-    """Return the price: each draw and its imprecision, and the thresholds that are due."""
-    items = []
-    for serving in servings:
-        drawn = [step.fresh for step in serving.steps if isinstance(step, Draw)]
-        rho_nano = sum(level.rho_nano for level in drawn)
-        # each part is rounded up by itself, as it is where it is stored
-        parts = (*(level.noise_delta for level in drawn), *(step.delta for step in serving.steps))
-        delta_units = sum(map(delta_units_up, parts))
-        if rho_nano or delta_units:
-            is_gaussian = histogram.is_gaussian or serving.level.statistic != PRESENCE
-            items.append(ChargeItem(serving.pin.statistic_hash, rho_nano, delta_units, is_gaussian))
-    return tuple(items)
 
 
 def with_price(receipt: Receipt, charged: Charged) -> Receipt:

@@ -133,7 +133,7 @@ def statistic_row(serving: Serving, offer: Offer) -> Row:
     """Return the row of one statistic: the part of one unit in it, its level, its noise and its source."""
     level, statistic, histogram = serving.level, serving.level.statistic, offer.histogram
     readable = offer.query.frame.rows_sql.readable
-    steps = {type(step) for step in serving.steps}
+    steps = {type(step) for step in serving.priced_steps}
     source = "to be drawn" if Draw in steps else "from what is stored" if Lowering in steps else "stored"
     if covered := statistic.covered:
         name = "groups" if covered == PRESENCE else f"{covered.kind} of {readable(covered.value_sql) or '*'}"

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from dpsql.answer.claims import Claim
 from dpsql.answer.coverage_values import read_coverage
 from dpsql.answer.declared_orders import lost_orders, order_sentences
 from dpsql.answer.exact import NOTHING_READ, Exact, Reading, Runtime, prepare_reading, read_exact
@@ -50,6 +51,7 @@ class Inquiry:
         timeout_seconds: limit on reading raw data, for each frame.
         auto_charge: what was charged for the histograms that AUTO chose by.
         drawn_once: whether each frame is drawn a single time, as a round of key selection is.
+        claim: the most that the query may be charged, if its charge follows from released numbers.
 
     """
 
@@ -58,6 +60,7 @@ class Inquiry:
     timeout_seconds: float | None
     auto_charge: Charged
     drawn_once: bool = False
+    claim: Claim | None = None
 
 
 @dataclass(frozen=True)
@@ -313,13 +316,17 @@ def _release(
     """The record of one frame's release; who is shown it is shown what AUTO chose by, too."""
     frame = part.query.frame
     histograms = {level.statistic_hash: level.rho_nano for level in part.query.auto_levels}
+    cut = (part.cut_delta, frame.window is not None)
     return Release(
         analyst=inquiry.reader.name,
         query_hash=inquiry.query_hash,
         at=asked_at,
         statistics=(*(serving.pin.statistic_hash for serving in part.servings), *histograms),
         levels=(
-            *((serving.disclosed.rho_nano, serving.release_nano) for serving in part.servings),
+            *(
+                (serving.disclosed.rho_nano, serving.release_nano, asked.rho_nano, asked.noise_delta, *cut)
+                for serving, asked in zip(part.servings, part.asked, strict=True)
+            ),
             *((level, 0) for level in histograms.values()),
         ),
         mechanism=part.histogram.name,
@@ -331,6 +338,7 @@ def _release(
         reused=not charged.charge_ids,
         table_versions=frame.rows.table_versions,
         changed=changed,
+        claim=inquiry.claim.of(frame) if inquiry.claim else (),
     )
 
 

@@ -85,6 +85,8 @@ class Serving:
             of what the levels' thresholds cost one by one.
         is_single_draw: whether the served point is one draw: what that guarantees, an average of several need not.
         pin: that this point is what the reader is shown wherever they ask the same again.
+        shown_steps: steps by which the reader is shown a price, if others than the steps that are needed: of a reader
+            with a limit, as if nothing were stored of questions whose charges follow from numbers of others.
 
     """
 
@@ -96,6 +98,12 @@ class Serving:
     release_nano: int
     is_single_draw: bool
     pin: Pin
+    shown_steps: tuple[Step, ...] | None = None
+
+    @property
+    def priced_steps(self) -> tuple[Step, ...]:
+        """The steps by which the reader is shown a price."""
+        return self.steps if self.shown_steps is None else self.shown_steps
 
     @property
     def stands_alone(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.answer import cap_words, half_width_words, target_words
+from dpsql.answer import cap_words, half_width_words, own_words
 from dpsql.answer.plan_rows import Row
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError
@@ -46,7 +46,7 @@ def open_rows(query: AutoHalfWidths, dearest: tuple[int, int], state: State, rea
         state.ledger.require(part.frame.rows.unit, items, reader.name)
         affordable = "yes"
     except BudgetError as error:
-        affordable = target_words.not_affordable(error.remaining_rho or 0.0, error.remaining_delta or 0.0)
+        affordable = own_words.not_affordable(error)
     rho_nano, delta_units = (
         sum(amounts) for amounts in zip(*((one.rho_nano, one.delta_units) for one in items), strict=True)
     )

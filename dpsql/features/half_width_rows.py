@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.answer import half_width_words
+from dpsql.answer import half_width_words, own_words
 from dpsql.answer.offer import Offer
 from dpsql.answer.plan_rows import Row
 from dpsql.cascade.reader import Reader
@@ -39,7 +39,10 @@ def target_rows(query: PrivateQuery, target: HalfWidths, state: State, reader: R
     by_auto = sum(level.share_nano for level in query.first.auto_levels)
     price = replace(price, rho_nano=price.rho_nano + by_auto)
     epsilon, delta = _guarantee(query, offers)
-    left = state.ledger.left(query.first.frame.rows.unit, reader.name)
+    unit = query.first.frame.rows.unit
+    left: Spent | None = state.ledger.left(unit, reader.name)
+    if reader.has_limit:
+        _, left = state.ledger.own(unit, reader.name)
     return [
         ("target", "half width", half_width_words.half_widths(target)),
         ("target", "rho", f"{(sum(part.asked_nano for part in offers) + by_auto) / NANO_PER_RHO:.9g}"),
@@ -50,7 +53,7 @@ def target_rows(query: PrivateQuery, target: HalfWidths, state: State, reader: R
             "full price",
             half_width_words.full_price(price.rho_nano / NANO_PER_RHO, price.delta_units / DELTA_UNITS_PER_ONE),
         ),
-        ("target", "questions left", f"{left.times(price)}"),
+        ("target", "questions left", f"{left.times(price)}" if left else own_words.NOT_SHOWN),
     ]
 
 

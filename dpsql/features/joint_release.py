@@ -52,7 +52,9 @@ def _threshold_delta(part: Offer) -> float:
     if window is not None:
         return charged_delta(part.histogram, window)
     levels = {keys.rho_nano for keys in presence.keys_from}
-    unseen = (step.delta for step in presence.steps if isinstance(step, Draw) and step.level.rho_nano not in levels)
+    unseen = (
+        step.delta for step in presence.priced_steps if isinstance(step, Draw) and step.level.rho_nano not in levels
+    )
     return math.fsum([presence.keys_delta, *unseen])
 
 

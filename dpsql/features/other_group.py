@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from dpsql.answer import words
+from dpsql.answer.claims import Claim
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.nothing_shown import asked_at, threshold_reason
@@ -87,6 +88,9 @@ def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry
     charged = release_stage(stage, runtime, inquiry)
     keys = shown_key_table(groups, runtime.state.side_table)
     frame = outside_of(asked.row.frame, groups.query.frame, digest(keys))
+    # which groups are shown follows from released numbers, and so does what was paid for the rows outside them before
+    claim = inquiry.claim or _claim_of(other_offer(asked, groups, runtime.state, inquiry.reader), inquiry)
+    inquiry = replace(inquiry, claim=claim)
     row = prepare_stage([_at_level(replace(asked.row, frame=frame), groups)], runtime, inquiry.reader, keys)
     (outside,) = row.offers
     joint = _receipt_with_row(asked, stage, row)
@@ -150,6 +154,12 @@ def _require_row(asked: WithOtherGroup, stage: Stage, runtime: Runtime, reader: 
 
 def _require_row_runs(asked: WithOtherGroup, row: Offer, runtime: Runtime) -> None:
     reading_of(row, runtime, no_keys(asked.first.frame))
+
+
+def _claim_of(row: Offer, inquiry: Inquiry) -> Claim:
+    """Return the most that the row may be charged: its price if nothing is stored of it."""
+    question = f"{inquiry.query_hash} {row.asked_nano} {row.query.request.delta} {inquiry.reader.name}"
+    return Claim(question, sum(item.rho_nano for item in row.items), sum(item.delta_units for item in row.items))
 
 
 def other_notes(asked: WithOtherGroup) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from dpsql.answer import cap_words, target_words
 from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.charge_items import with_caps
+from dpsql.answer.claims import Claim
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.exact import Reading, Runtime, prepare_reading
 from dpsql.answer.nothing_shown import with_remarks
@@ -42,6 +43,7 @@ from dpsql.answer.stage import (
     release_stage,
 )
 from dpsql.cascade.reader import Reader
+from dpsql.cascade.seen import seen_top
 from dpsql.errors import BudgetError, CalibrationError
 from dpsql.features.auto_price import open_prices_of, open_terms_of
 from dpsql.features.cap_guarantee import guarantee_of_cap, receipt_of_cap, with_guarantee_of_cap
@@ -72,7 +74,7 @@ from dpsql.features.target_rule import (
 )
 from dpsql.mechanism.calibrate import Calibration
 from dpsql.model.frame import NANO, PRESENCE, Statistic
-from dpsql.model.identity import query_hash, statistic_hash
+from dpsql.model.identity import query_hash, rows_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError, WithinTarget
 from dpsql.state import Charged, State, Stop, to_arrow
@@ -105,6 +107,7 @@ class WithinTargetKind:
     def release(self, query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
         """Release step after step on one reading, and return the groups of the last one."""
         question, history, charged = _question(query), runtime.state.history, inquiry.auto_charge
+        inquiry = replace(inquiry, claim=inquiry.claim or Claim())
         stop = history.stop(question, inquiry.reader.name)
         if stop is None:
             stop, paid = _walk(query, runtime, inquiry)
@@ -112,10 +115,9 @@ class WithinTargetKind:
             stop = history.keep_stop(question, inquiry.reader.name, stop)
         else:
             stage = prepare_stage([at_step(query.first, stop.rho_nano)], runtime, inquiry.reader)
-            most_nano = highest_nano(query.first)
-            stage = replace(
-                stage, offers=tuple(with_guarantee_of_cap(one, most_nano, runtime.state) for one in stage.offers)
-            )
+            levels, most_nano = levels_at(query.first, steps_up(query.first)[-1]), highest_nano(query.first)
+            offers = (with_guarantee_of_cap(one, most_nano, runtime.state) for one in stage.offers)
+            stage = replace(stage, offers=tuple(with_caps(one, levels) for one in offers))
             charged += release_stage(stage, runtime, inquiry)
         return _answer(query, stop, charged, runtime, inquiry.reader)
 
@@ -123,7 +125,7 @@ class WithinTargetKind:
         """Return the rows of the target, those of the last step, and the most that all steps cost."""
         (offer,) = self.offers(query, state, reader)
         levels, stop = steps_up(query.first), state.history.stop(_question(query), reader.name)
-        first = levels[max(0, _free_place(query.first, levels, state))]
+        first = levels[max(0, _free_place(query.first, levels, state, reader))]
         rows = target_rows(query, offer, first, stop, state, reader)
         columns = _after_steps(column_receipts(offer.query, offer.histogram, offer.noise), query.target)
         price = price_rows(query, [offer], ", or less" if offer.items else "")
@@ -191,7 +193,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
     """
     part, target, state, reader = query.first, query.target, runtime.state, inquiry.reader
     levels, total, stop = steps_up(part), Charged(), None
-    last, free = _last_offer(part, levels, state, reader), _free_place(part, levels, state)
+    last, free = _last_offer(part, levels, state, reader), _free_place(part, levels, state, reader)
     place, is_granted = max(0, free), False
     reading: Reading | None = None
     values: FrameValues | None = None
@@ -243,7 +245,7 @@ def _last_offer(part: FrameQuery, levels: Sequence[int], state: State, reader: R
         return _offer_at(part, levels[-1], state, reader)
     except CalibrationError:
         # no rise is left
-        free = _free_place(part, levels, state)
+        free = _free_place(part, levels, state, reader)
         if free < 0:
             raise
         return _offer_at(part, levels[free], state, reader)
@@ -260,15 +262,19 @@ def _offer_at(part: FrameQuery, level_nano: int, state: State, reader: Reader) -
     return with_guarantee_of_cap(offer, highest_nano(part), state)
 
 
-def _free_place(part: FrameQuery, levels: Sequence[int], state: State) -> int:
+def _free_place(part: FrameQuery, levels: Sequence[int], state: State, reader: Reader) -> int:
     """Return the place of the highest level at which no statistic costs anything; -1 if none is free.
 
     A statistic is free up to its highest stored point, and what a killed process was charged for it without a point.
     """
     unit = part.frame.rows.unit
+    is_hidden = reader.has_limit and state.history.has_claim(rows_hash(part.frame), reader.name)
     tops: dict[Statistic, int] = {}
     for statistic in part.statistics:
         name = statistic_hash(statistic, part.frame)
+        if is_hidden:
+            tops[statistic] = seen_top(name, state, reader)
+            continue
         stored = state.side_table.levels(name)
         tops[statistic] = (stored[0].rho_nano if stored else 0) + state.ledger.unused(unit, name).rho_nano
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.answer import cap_words, target_words
+from dpsql.answer import cap_words, own_words, target_words
 from dpsql.answer.offer import Offer
 from dpsql.answer.plan_rows import Row
 from dpsql.cascade.reader import Reader
@@ -73,7 +73,7 @@ def _asked_rows(query: WithinTarget, items: Sequence[ChargeItem], state: State, 
         state.ledger.require(query.first.frame.rows.unit, items, reader.name)
         affordable = "yes"
     except BudgetError as error:
-        affordable = target_words.not_affordable(error.remaining_rho or 0.0, error.remaining_delta or 0.0)
+        affordable = own_words.not_affordable(error)
     name, value = query.cap
     return [
         ("target", "relative error", target_words.relative_error(query.target)),

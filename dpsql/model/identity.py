@@ -63,6 +63,14 @@ def frame_hash(frame: Frame) -> str:
     return _digest(parts | {name: value for name, value in later.items() if value})
 
 
+def rows_hash(frame: Frame) -> str:
+    """Identity of the rows and keys of a frame, however units are bounded in them and numbers are noised."""
+    rows = frame.rows
+    links = [[link.parent, link.version, link.columns, link.parent_columns] for link in rows.links]
+    keys = [[key.sql, key.type] for key in frame.keys]
+    return _digest([rows.unit, rows.table, rows.version, rows.filters, keys, links, rows.source])
+
+
 def base_hash(frame: Frame) -> str:
     """Identity of a frame but for its generation."""
     return frame_hash(replace(frame, generation=0))

@@ -135,8 +135,11 @@ def _delta_left(error: DpsqlError, asked: float) -> float | None:
         asked: the delta that was asked for.
 
     """
-    if isinstance(error, BudgetError) and 0.0 < error.remaining_delta < error.requested_delta:
-        place = TWO_DIGITS.place_of(asked * error.remaining_delta / error.requested_delta, -_MOST_DELTA_PLACES)
+    if not isinstance(error, BudgetError):
+        return None
+    left = error.remaining_delta if error.left_delta is None else error.left_delta
+    if 0.0 < left < error.requested_delta:
+        place = TWO_DIGITS.place_of(asked * left / error.requested_delta, -_MOST_DELTA_PLACES)
         return TWO_DIGITS.level(min(place, TWO_DIGITS.place_up(asked) - 1))
     return None
 

@@ -88,16 +88,20 @@ class Rest:
         return self.left.rho_nano if self.rho_limit is None else min(self.left.rho_nano, self.rho_limit)
 
 
-def budget_table(state: State, wanted: tuple[str, ...], analysts: tuple[str, ...] | None) -> Result:
+def budget_table(
+    state: State, wanted: tuple[str, ...], analysts: tuple[str, ...] | None, *, is_own: bool = False
+) -> Result:
     """Return the answer of ``FROM dp_budget('patient', analysts := ['ana', 'bob'])``, one row a unit.
 
     Of one statistic a coalition holds the highest level that any member was shown, of several statistics the sum.
-    For one analyst alone, the rest is what this analyst can spend, and the last question is their own.
+    For one analyst alone, the rest is what this analyst can spend, and the last question is their own. An analyst with
+    a limit who asks is shown no amount of the unit (`own_budget.py`).
 
     Args:
         state: the state file.
         wanted: units, none for all.
         analysts: the coalition, None for everybody.
+        is_own: whether the only analyst asks, and not the curator.
 
     Raises:
         PolicyError: there is no such unit.
@@ -108,6 +112,11 @@ def budget_table(state: State, wanted: tuple[str, ...], analysts: tuple[str, ...
     if wanted and not units:
         raise PolicyError(f"there is no privacy unit {wanted[0]!r}")
     rows = [_row(state, policy, unit, analysts) for unit in units]
+    if is_own and analysts and _declared(policy, analysts[0]).rho_limit is not None:
+        from dpsql.session.own_budget import own_amounts  # noqa: PLC0415 — few readers have a limit
+
+        declared = _declared(policy, analysts[0])
+        rows = [row | own_amounts(state, unit, declared) for row, unit in zip(rows, units, strict=True)]
     return Result(pa.Table.from_pylist(rows, schema=_SCHEMA))
 
 
@@ -125,11 +134,16 @@ def standing_of(state: State, unit_name: str, query_hash: str, reader: str | Non
         policy = state.policy()
         unit = policy.unit(unit_name)
         if unit is not None:
+            declared = _declared(policy, reader)
+            if declared.rho_limit is not None:
+                from dpsql.session.own_budget import own_standing  # noqa: PLC0415 — few readers have a limit
+
+                return own_standing(state, unit, declared, query_hash)
             spent = state.ledger.spent(unit.name)
-            rest = Rest(unit, state.ledger.left(unit.name, reader), _declared(policy, reader).rho_limit)
+            rest = Rest(unit, state.ledger.left(unit.name, reader), declared.rho_limit)
             last = state.history.last_paid(unit.name, reader)
             return Standing(
-                epsilon_spent=_epsilon(unit, spent.rho_nano),
+                epsilon_spent=epsilon_of(unit, spent.rho_nano),
                 epsilon_budget=epsilon_budget(unit),
                 rho_spent=spent.rho_nano / NANO_PER_RHO,
                 rho_budget=unit.rho_budget / NANO_PER_RHO,
@@ -149,7 +163,7 @@ def _row(state: State, policy: Policy, unit: Unit, analysts: tuple[str, ...] | N
     return {
         "unit": unit.name,
         "epsilon_budget": epsilon_budget(unit),
-        "epsilon_spent": _epsilon(unit, spent.rho_nano),
+        "epsilon_spent": epsilon_of(unit, spent.rho_nano),
         "epsilon_next": rest.epsilon_next,
         "delta_next": unit.default_delta,
         "questions_left": None if last is None else rest.times(last),
@@ -165,7 +179,7 @@ def _row(state: State, policy: Policy, unit: Unit, analysts: tuple[str, ...] | N
         "budget_part": declared.budget_part,
         "held_by": "everybody" if analysts is None else ", ".join(analysts),
         "rho_held": held / NANO_PER_RHO,
-        "epsilon_held": _epsilon(unit, held),
+        "epsilon_held": epsilon_of(unit, held),
         "last_query_hash": None if last is None else last.query_hash,
         "note": words.EPSILONS_DO_NOT_ADD_UP,
     }
@@ -200,7 +214,7 @@ _SCHEMA = pa.schema(
 )
 
 
-def _epsilon(unit: Unit, rho_nano: int) -> float:
+def epsilon_of(unit: Unit, rho_nano: int) -> float:
     """Return the epsilon of levels of a unit that add up to rho, by its composition."""
     if not rho_nano:
         return 0.0

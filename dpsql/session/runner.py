@@ -13,6 +13,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from dpsql.answer.claims import Claim
 from dpsql.answer.declared_orders import order_sentences
 from dpsql.answer.exact import Runtime
 from dpsql.answer.layout import layout_of
@@ -179,7 +180,19 @@ class StatementRunner:
                 raise StateError("others change what AUTO chooses by at this moment; ask again")
             if query.first.finish.lost_orders and self._logs_changes:
                 tell_curator(reader, order_sentences(query.first.finish.lost_orders, self.engine))
-            return answer(query, runtime, reader=cleared, timeout_seconds=timeout_seconds, auto_charge=auto_charge)
+            claim = None
+            if query.first.auto:
+                from dpsql.session.auto_claims import claim_of_auto  # noqa: PLC0415 — few queries need it
+
+                claim = claim_of_auto(query, statement, options, reader)
+            return answer(
+                query,
+                runtime,
+                reader=cleared,
+                timeout_seconds=timeout_seconds,
+                auto_charge=auto_charge,
+                claim=claim,
+            )
 
     def run(
         self,
@@ -258,7 +271,7 @@ class StatementRunner:
             return budget_table(self.access.read(), wanted, None if analysts is None else coalition)
         if isinstance(analysts, tuple) and {folded(name) for name in coalition} != {folded(reader)}:
             raise AccessError("what others hold is for the curator; leave analysts out")
-        return budget_table(self.access.read(), wanted, (reader,))
+        return budget_table(self.access.read(), wanted, (reader,), is_own=True)
 
 
 def _planner(statement: SelectStatement, outside: Environment, options: Mapping[str, object]) -> PlanAgain:
@@ -319,6 +332,7 @@ def answer(
     reader: Reader,
     timeout_seconds: float | None,
     auto_charge: Charged,
+    claim: Claim | None = None,
 ) -> Result:
     """Answer a planned query.
 
@@ -328,6 +342,7 @@ def answer(
         reader: who asks, with their clearance; who is charged for in the state file.
         timeout_seconds: limit on reading raw data, for each grouping set; the charge stays when it runs out.
         auto_charge: what was charged for the histograms that AUTO chose by; part of the receipt.
+        claim: the most that a question with AUTO may be charged; None without AUTO.
 
     Raises:
         AccessError, CalibrationError, BudgetError: nothing was charged or read.
@@ -339,7 +354,7 @@ def answer(
     """
     with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
         query = query.mapped(lambda part: current(part, runtime.state, reader))
-        inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge)
+        inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge, claim=claim)
         noisy, receipt = kind_of(query).release(query, runtime, inquiry)
     finished = runtime.sandbox.run(finish_sql(query), {NOISY: noisy})
     # beside the columns of the answer stand the ends of intervals

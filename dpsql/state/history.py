@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from dpsql.errors import ReleaseError
 from dpsql.state.database import Database, insert_row
 from dpsql.state.last_question import PaidQuestion, last_paid_question
-from dpsql.state.records import Additions, Pin, Release, Stop, TableMark
+from dpsql.state.records import Additions, Pin, Release, SeenLevels, Stop, TableMark
 
 # One row a release and statistic: who was shown it, up to which level, and of which of its independent releases.
 _SHOWN = """
@@ -150,6 +150,40 @@ class ReleaseHistory:
             analyst,
         )
         return tuple(Pin(**row) for row in rows)
+
+    def has_claim(self, rows_hash: str, analyst: str) -> bool:
+        """Return whether the charge of another reader's question about rows and keys follows from released numbers.
+
+        Args:
+            rows_hash: `model.identity.rows_hash` of a frame.
+            analyst: the reader whose own questions do not count.
+
+        """
+        found = self._database.rows(
+            "SELECT 1 AS found FROM release WHERE claim <> '[]' AND claim ->> 0 = ? "
+            "AND lower(trim(analyst)) <> lower(?) LIMIT 1",
+            rows_hash,
+            analyst,
+        )
+        return bool(found)
+
+    def seen_levels(self, statistic_hash: str, analyst: str) -> SeenLevels:
+        """Return the levels of a statistic that a reader with a limit may know of."""
+        rows = self._database.rows(
+            # a release of an older format has no level that was asked for
+            "SELECT claim = '[]' AS is_plain, max(coalesce(shown.value ->> 2, shown.value ->> 0)) AS highest "
+            "FROM release, json_each(release.statistics) AS asked "
+            "JOIN json_each(release.levels) AS shown ON shown.key = asked.key WHERE asked.value = ? GROUP BY is_plain",
+            statistic_hash,
+        )
+        highest = {bool(row["is_plain"]): int(row["highest"]) for row in rows}
+        own = [pin for pin in self.pins(statistic_hash, analyst) if not pin.release_rho_nano]
+        known = {pin.rho_nano for pin in own} | ({highest[True]} if True in highest else set())
+        return SeenLevels(
+            frozenset(known),
+            frozenset(pin.rho_nano for pin in own if pin.has_threshold),
+            max((*highest.values(), *known), default=0),
+        )
 
     def stop(self, question: str, analyst: str) -> Stop | None:
         """Return where a question by relative error stopped for an analyst; None if it never did."""

@@ -73,7 +73,7 @@ def last_paid_question(connection: sqlite3.Connection, unit: str, analyst: str |
     chosen_by = {
         statistic: level
         for one in releases
-        for statistic, (level, _) in zip(one["statistics"], one["levels"], strict=False)
+        for statistic, (level, *_) in zip(one["statistics"], one["levels"], strict=False)
         if statistic in histograms
     }
     asked_nano = rho_nano = _asked_level(connection, releases, histograms) + sum(chosen_by.values())
@@ -130,7 +130,7 @@ def _asked_level(
 
 
 _CHARGES = """
-SELECT statistic_hash, id, rho_nano, delta_units, analyst FROM charge
+SELECT statistic_hash, id, coalesce(shown_rho, rho_nano), coalesce(shown_delta, delta_units), analyst FROM charge
 WHERE unit = ? AND statistic_hash IN (SELECT value FROM json_each(?))
 """
 

@@ -42,6 +42,7 @@ class ChargeItem:
         statistic_hash: of the statistic.
         rho_nano, delta_units: the amounts.
         is_gaussian: whether its noise is Gaussian, as the exact composition needs.
+        taken: what the ledger takes, if less than the amounts, which a reader with a limit is shown; None if all of it.
         cap_nano: highest level in nano-rho that the question could have reached for the statistic, if released numbers
             choose the level; None if the level follows from text and policy alone.
 
@@ -56,6 +57,7 @@ class ChargeItem:
     delta_units: int
     is_gaussian: bool = True
     cap_nano: int | None = None
+    taken: Spent | None = None
 
     def __post_init__(self) -> None:
         for amount, most in ((self.rho_nano, MAX_RHO_NANO), (self.delta_units, DELTA_UNITS_PER_ONE)):
@@ -95,6 +97,9 @@ class Charged:
         return sum((self.by_statistic[item.statistic_hash] for item in items), Charged())
 
 
+_HAS_LIMIT = "SELECT 1 FROM analyst WHERE name = ? AND rho_limit IS NOT NULL"
+
+
 def read_spent(connection: sqlite3.Connection, unit: str) -> Spent:
     """Add up all charges of ``unit`` inside the caller's transaction."""
     return _sum(connection.execute("SELECT rho_nano, delta_units FROM charge WHERE unit = ?", (unit,)))
@@ -106,7 +111,8 @@ def _sum(rows: Iterable[tuple[int, str]]) -> Spent:
     return Spent(sum(rho_nano for rho_nano, _ in found), sum(delta_units for _, delta_units in found))
 
 
-def _budget(connection: sqlite3.Connection, unit: str) -> Spent:
+def budget_of(connection: sqlite3.Connection, unit: str) -> Spent:
+    """Return the budget of ``unit`` inside the caller's transaction."""
     row = connection.execute("SELECT rho_budget, delta_threshold FROM unit WHERE name = ?", (unit,)).fetchone()
     if row is None:
         raise PolicyError(f"there is no privacy unit {unit!r}")
@@ -115,11 +121,11 @@ def _budget(connection: sqlite3.Connection, unit: str) -> Spent:
 
 def _left_of_unit(connection: sqlite3.Connection, unit: str) -> Spent:
     """Return what is left of the budget of ``unit`` for all readers together."""
-    budget, spent = _budget(connection, unit), read_spent(connection, unit)
+    budget, spent = budget_of(connection, unit), read_spent(connection, unit)
     return Spent(budget.rho_nano - spent.rho_nano, budget.delta_units - spent.delta_units)
 
 
-def _left_of_part(connection: sqlite3.Connection, unit: str, analyst: str) -> Spent | None:
+def left_of_part(connection: sqlite3.Connection, unit: str, analyst: str) -> Spent | None:
     """Return what is left of the part of the budget that ``analyst`` may spend, or None if no part is declared.
 
     Charges count by the name of who asked, in any spelling, and whether or not their release was stored.
@@ -129,7 +135,7 @@ def _left_of_part(connection: sqlite3.Connection, unit: str, analyst: str) -> Sp
     declared = [one for one in (ClearedAnalyst(*row) for row in rows) if folded_name(one.name) == name]
     if not declared:
         return None
-    budget, spent = _budget(connection, unit), _spent_by(connection, unit, name)
+    budget, spent = budget_of(connection, unit), _spent_by(connection, unit, name)
     return Spent(
         max(0, min(one.part_of(budget.rho_nano) for one in declared) - spent.rho_nano),
         max(0, min(one.part_of(budget.delta_units) for one in declared) - spent.delta_units),
@@ -137,14 +143,16 @@ def _left_of_part(connection: sqlite3.Connection, unit: str, analyst: str) -> Sp
 
 
 def _spent_by(connection: sqlite3.Connection, unit: str, name: str) -> Spent:
-    """Add up the charges of ``unit`` by one analyst, whose name is folded."""
+    """Add up the charges of ``unit`` by one analyst, whose name is folded, as they were shown to the analyst."""
     readers = connection.execute("SELECT DISTINCT analyst FROM charge WHERE unit = ?", (unit,)).fetchall()
     return _sum(
         row
         for (reader,) in readers
         if folded_name(reader) == name
         for row in connection.execute(
-            "SELECT rho_nano, delta_units FROM charge WHERE unit = ? AND analyst = ?", (unit, reader)
+            "SELECT coalesce(shown_rho, rho_nano), coalesce(shown_delta, delta_units) FROM charge "
+            "WHERE unit = ? AND analyst = ?",
+            (unit, reader),
         )
     )
 
@@ -156,7 +164,7 @@ def _tighter(left: Spent, part: Spent | None) -> Spent:
     return Spent(min(left.rho_nano, part.rho_nano), min(left.delta_units, part.delta_units))
 
 
-def _open_charges(connection: sqlite3.Connection, unit: str, statistic_hash: str) -> tuple[Spent, list[int]]:
+def open_charges(connection: sqlite3.Connection, unit: str, statistic_hash: str) -> tuple[Spent, list[int]]:
     """Return the sum and ids of what was charged for the statistic and never stored, hence never shown."""
     rows = connection.execute(
         "SELECT id, rho_nano, delta_units FROM charge LEFT JOIN closed_charge ON charge_id = id "
@@ -196,14 +204,18 @@ def _affordable(
     """
     if not all(item.is_gaussian for item in items):
         _require_noise(connection, unit)
+    if connection.execute(_HAS_LIMIT, (analyst,)).fetchone():
+        from dpsql.state.shown_amounts import shown_items  # noqa: PLC0415 — few readers have a limit
+
+        return shown_items(connection, unit, items, analyst)
     found: list[tuple[ChargeItem, list[int]]] = []
     for item in items:
-        held, open_ids = _open_charges(connection, unit, item.statistic_hash)
+        held, open_ids = open_charges(connection, unit, item.statistic_hash)
         rho_nano = max(0, item.rho_nano - held.rho_nano)
         delta_units = max(0, item.delta_units - held.delta_units)
         found.append((replace(item, rho_nano=rho_nano, delta_units=delta_units), open_ids))
     new = Spent(sum(item.rho_nano for item, _ in found), sum(item.delta_units for item, _ in found))
-    whole, part = _left_of_unit(connection, unit), _left_of_part(connection, unit, analyst)
+    whole, part = _left_of_unit(connection, unit), left_of_part(connection, unit, analyst)
     left = _tighter(whole, part)
     if new.rho_nano > left.rho_nano or new.delta_units > left.delta_units:
         by_part = (new.rho_nano > left.rho_nano and left.rho_nano < whole.rho_nano) or (
@@ -234,7 +246,7 @@ class Ledger:
 
         """
         with self._database.read() as connection:
-            _budget(connection, unit)
+            budget_of(connection, unit)
             return read_spent(connection, unit)
 
     def left(self, unit: str, analyst: str | None) -> Spent:
@@ -249,21 +261,19 @@ class Ledger:
 
         """
         with self._database.read() as connection:
-            part = None if analyst is None else _left_of_part(connection, unit, analyst)
+            part = None if analyst is None else left_of_part(connection, unit, analyst)
             return _tighter(_left_of_unit(connection, unit), part)
+
+    def own(self, unit: str, analyst: str) -> tuple[Spent, Spent | None]:
+        """Return what one reader was shown of their charges, and what is left of their part; None for no part."""
+        with self._database.read() as connection:
+            spent = _spent_by(connection, unit, folded_name(analyst))
+            return spent, left_of_part(connection, unit, analyst)
 
     def unused(self, unit: str, statistic_hash: str) -> Spent:
         """Return what ``unit`` was charged for a statistic of which nothing was stored with that charge."""
         with self._database.read() as connection:
-            return _open_charges(connection, unit, statistic_hash)[0]
-
-    def cap_nano(self, unit: str, statistic_hash: str) -> int | None:
-        """Return the largest cap of the charges of a statistic. Return None if every level follows from texts."""
-        with self._database.read() as connection:
-            found: int | None = connection.execute(
-                "SELECT max(cap_nano) FROM charge WHERE statistic_hash = ? AND unit = ?", (statistic_hash, unit)
-            ).fetchone()[0]
-        return found
+            return open_charges(connection, unit, statistic_hash)[0]
 
     def caps_beside(self, unit: str, statistic_hash: str) -> tuple[tuple[int, str, int], ...]:
         """Return caps of a statistic, each with a statistic that was charged together with it, and the cap of that."""
@@ -332,6 +342,9 @@ class Ledger:
                         "at": at,
                         "cap_nano": item.cap_nano,
                     }
+                    if item.taken:
+                        row |= {"shown_rho": item.rho_nano, "shown_delta": item.delta_units}
+                        row |= {"rho_nano": item.taken.rho_nano, "delta_units": item.taken.delta_units}
                     charge_ids.append(insert_row(connection, "charge", row, "RETURNING id").fetchone()[0])
                 paid[item.statistic_hash] = Charged(item.rho_nano, item.delta_units, tuple(charge_ids))
         return replace(sum(paid.values(), Charged()), by_statistic=paid)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -164,6 +165,22 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenLevels:
+    """Levels of a statistic that a reader with a limit may know of, in nano-rho.
+
+    Attributes:
+        known: those of their own answers, and the highest one that a text of anybody named.
+        with_threshold: those of their own answers whose own threshold was part of the answer.
+        most_nano: the highest level that any text could have led to.
+
+    """
+
+    known: frozenset[int]
+    with_threshold: frozenset[int]
+    most_nano: int
+
+
+@dataclass(frozen=True, slots=True)
 class Threshold:
     """A threshold that is charged for a point which was stored without one."""
 
@@ -219,8 +236,12 @@ class Release:
 
     Attributes:
         levels: of each statistic, the level in nano-rho up to which this release tells of it; and where releases of it
-            are independent, the level of the one that it stems from, else 0.
+            are independent, the level of the one that it stems from, else 0. Then the level that could be charged for
+            it, and the delta of its draw at this level; and the delta of the frame's threshold, and whether a window
+            has it.
         changed: tables that were read for it and had changed since their version was first read; for the curator alone.
+        claim: empty if the charge follows from texts and policy. Else the family of its frame; and if the statistics
+            follow from released numbers, too, the question, and the most that it could be charged.
 
     """
 
@@ -228,7 +249,7 @@ class Release:
     query_hash: str
     at: datetime
     statistics: tuple[str, ...]
-    levels: tuple[tuple[int, int], ...]
+    levels: tuple[tuple[Any, ...], ...]
     mechanism: str
     rho_nano: int
     epsilon: float
@@ -238,6 +259,7 @@ class Release:
     reused: bool
     table_versions: tuple[tuple[str, str], ...]
     changed: tuple[str, ...] = ()
+    claim: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,10 +155,20 @@ FORMAT_11 = f"""
 ALTER TABLE protected_table ADD COLUMN archived INTEGER NOT NULL DEFAULT 0;
 {_UNDONE}
 """
-FORMAT_12 = "ALTER TABLE charge ADD COLUMN cap_nano INTEGER"
-"""The level up to which a statistic could have been charged, where released numbers chose the level."""
+# Caps of charges that released numbers chose, what a reader with a limit was shown of a charge, and the claims of
+# questions whose charges follow from released numbers.
+_CLAIMS = "CREATE INDEX claimed ON release (claim) WHERE claim <> '[]'"
+FORMAT_12 = f"""
+ALTER TABLE charge ADD COLUMN cap_nano INTEGER;
+ALTER TABLE charge ADD COLUMN shown_rho INTEGER;
+ALTER TABLE charge ADD COLUMN shown_delta TEXT;
+ALTER TABLE release ADD COLUMN claim TEXT NOT NULL DEFAULT '[]';
+{_CLAIMS}
+"""
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
-DELTA_COLUMNS = frozenset({"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units"})
+DELTA_COLUMNS = frozenset(
+    {"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units", "shown_delta"}
+)
 
 TABLES = (
     """
@@ -193,7 +203,7 @@ CREATE TABLE policy_log (
 CREATE TABLE charge (
     id INTEGER PRIMARY KEY AUTOINCREMENT, unit TEXT NOT NULL REFERENCES unit(name),
     statistic_hash TEXT NOT NULL, rho_nano INTEGER NOT NULL CHECK (rho_nano >= 0), delta_units TEXT NOT NULL,
-    analyst TEXT NOT NULL, at TEXT NOT NULL, cap_nano INTEGER
+    analyst TEXT NOT NULL, at TEXT NOT NULL, cap_nano INTEGER, shown_rho INTEGER, shown_delta TEXT
 ) STRICT;
 CREATE INDEX charge_of_statistic ON charge (statistic_hash, unit);
 CREATE INDEX charge_of_unit ON charge (unit, analyst, rho_nano, delta_units);
@@ -227,7 +237,7 @@ CREATE TABLE release (
     rho_nano INTEGER NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
     charged_rho_nano INTEGER NOT NULL, charged_delta_units TEXT NOT NULL,
     reused INTEGER NOT NULL, table_versions TEXT NOT NULL, levels TEXT NOT NULL DEFAULT '[]',
-    changed TEXT NOT NULL DEFAULT '[]'
+    changed TEXT NOT NULL DEFAULT '[]', claim TEXT NOT NULL DEFAULT '[]'
 ) STRICT;
 """
     + _SNAPSHOT
@@ -239,6 +249,8 @@ CREATE TABLE release (
     + STOPS
     + ";"
     + _UNDONE
+    + ";"
+    + _CLAIMS
 )
 
 # Rows of these are written once; the file itself refuses to change or remove them, whatever the program says.

@@ -156,6 +156,10 @@ def test_the_dearest_outcome_is_refused_before_auto_is_charged(clinic: dpsql.Ses
         assert raised.value.asks_too_much
     assert spent(clinic) == 0.0
     assert not len(clinic.sql("FROM dp_cascade()"))
+    # for a reader with a limit the question of the curator counts at its cap, which is the whole budget
+    clinic.sql(
+        "CALL dp_unit('patient', rho_budget := 3, delta_threshold := 1e-4, delta_conversion := 1e-6, replace := true)"
+    )
     for handle, _, granted in cases:
         receipt = receipt_of(handle.sql(BY_WARD, target_half_width=5_000, max_rho=granted))
         assert widths(receipt)["n"] <= 5_000.0

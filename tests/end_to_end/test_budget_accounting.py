@@ -35,7 +35,7 @@ ROUNDING = 1e-4
 """Relative excess that the grid of Renyi orders may cause. Each planted fault exceeds its budget by more than 0.3."""
 _DISCRETIZATION = 1e-3
 
-declared_amounts = ledger._budget
+declared_amounts = ledger.budget_of
 
 
 @dataclass(frozen=True)
@@ -162,5 +162,5 @@ def test_budgets_by_history_are_caught(
     fault: Callable[[sqlite3.Connection, str], Spent],
     budget: Budget,
 ) -> None:
-    monkeypatch.setattr(ledger, "_budget", fault)
+    monkeypatch.setattr(ledger, "budget_of", fault)
     assert largest_part(sessions(budget, range(6))) > 1.3

@@ -46,16 +46,16 @@ def store_point(state: State, statistic: str, rho_nano: int, charge_ids: tuple[i
     state.side_table.store("frame", Additions(None, [point], charge_ids))
 
 
-def test_a_charge_stores_its_cap_and_the_ledger_has_the_largest_one() -> None:
+def test_a_charge_stores_its_cap() -> None:
     with new_state(None) as state:
         state.ledger.charge("patient", [ChargeItem("a", 10, 0)], "ana")
-        assert state.ledger.cap_nano("patient", "a") is None
+        assert not state.ledger.caps_beside("patient", "a")
         for rho_nano, cap_nano in ((5, 60), (0, 900), (5, 50)):
             item = ChargeItem("a", state.ledger.unused("patient", "a").rho_nano + rho_nano, 0, cap_nano=cap_nano)
             state.ledger.charge("patient", [item], "ana")
         # what was charged before pays for the second one, so it has no row
-        assert state.ledger.cap_nano("patient", "a") == 60
-        assert state.ledger.cap_nano("patient", "b") is None
+        assert set(state.ledger.caps_beside("patient", "a")) == {(60, "a", 60), (50, "a", 50)}
+        assert not state.ledger.caps_beside("patient", "b")
         assert state.ledger.spent("patient") == Spent(20, 0)
 
 
@@ -161,7 +161,7 @@ def test_one_charge_never_pays_for_two_releases() -> None:
     [
         "UPDATE charge SET rho_nano = 0",
         "DELETE FROM charge",
-        "INSERT OR REPLACE INTO charge VALUES (1, 'patient', 'a', 0, '0', 'ana', '', NULL)",
+        "INSERT OR REPLACE INTO charge VALUES (1, 'patient', 'a', 0, '0', 'ana', '', NULL, NULL, NULL)",
         "UPDATE closed_charge SET charge_id = 2",
         "DELETE FROM closed_charge",
     ],
