@@ -55,8 +55,7 @@ def choose_formulation(
             *engine.sizes(
                 frame.rows_sql.relation,
                 write,
-                # lists of keys have sizes of their own
-                remembered_by=b"" if frame.public_keys else salt,
+                remembered_by=salt,
                 listed_keys=listed_keys,
                 timeout_seconds=seconds_left(deadline),
             )

@@ -55,7 +55,7 @@ def open_terms_of(query: FrameQuery, first: Calibration, reader: Reader) -> Open
     """
     reader.require(asked_nano(query, first))
     total_nano = first.rho_nano + first.auto_nano
-    return OpenTerms(first.epsilon, first.delta, total_nano, first.rho_nano, answer_delta_units(first))
+    return OpenTerms(first.epsilon, first.delta, total_nano, *_price_of(query, first, reader))
 
 
 def open_prices_of(options: Sequence[FrameQuery], reader: Reader) -> Iterator[tuple[int, int]]:
@@ -68,11 +68,20 @@ def open_prices_of(options: Sequence[FrameQuery], reader: Reader) -> Iterator[tu
     for option in options:
         calibration = calibrate(option, histogram_of(option.frame))
         reader.require(asked_nano(option, calibration))
-        ceiling, delta_units = option.frame.ceiling, answer_delta_units(calibration)
-        if ceiling is None:
-            yield calibration.rho_nano, delta_units
-            continue
-        for level in calibration.levels:
-            require_below_ceiling(level.rho_nano, ceiling)
-        # every statistic is drawn at the ceiling; who may not see it has a threshold of their own beside
-        yield ceiling * len(calibration.levels), delta_units * (1 if reader.may_see(ceiling) else 2)
+        yield _price_of(option, calibration, reader)
+
+
+def _price_of(query: FrameQuery, calibration: Calibration, reader: Reader) -> tuple[int, int]:
+    """Return the most nano-rho and delta units that the answer costs beside AUTO.
+
+    Raises:
+        CalibrationError: a level is above the ceiling of the frame.
+
+    """
+    ceiling, delta_units = query.frame.ceiling, answer_delta_units(calibration)
+    if ceiling is None:
+        return calibration.rho_nano, delta_units
+    for level in calibration.levels:
+        require_below_ceiling(level.rho_nano, ceiling)
+    # every statistic is drawn at the ceiling; who may not see it has a threshold of their own beside
+    return ceiling * len(calibration.levels), delta_units * (1 if reader.may_see(ceiling) else 2)
