@@ -174,7 +174,6 @@ class BudgetError(DpsqlError):
     analyst: str | None = None
     remaining_rho: Any
     remaining_delta: Any
-    left_delta: float | None = None
 
     def __init__(
         self,
@@ -201,22 +200,18 @@ class BudgetError(DpsqlError):
         )
 
     @classmethod
-    def without_amounts(
-        cls, unit: str, *, requested_rho: float, requested_delta: float, remaining_delta: float
-    ) -> BudgetError:
+    def without_amounts(cls, unit: str, *, requested_rho: float, requested_delta: float) -> BudgetError:
         """Return the error for a reader with a limit, who sees no amount of the unit.
 
         Args:
             unit: name of the privacy unit.
             requested_rho: the price as the reader is shown it.
             requested_delta: likewise, of thresholds.
-            remaining_delta: what is left by texts and policy; a cure may name a lower delta that is granted.
 
         """
         error = cls(
             unit, requested_rho=requested_rho, remaining_rho=0.0, requested_delta=requested_delta, remaining_delta=0.0
         )
-        error.left_delta = remaining_delta
         error.remaining_rho = error.remaining_delta = None
         error.asks_too_much = False
         return error.at_level(

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from dpsql.cascade.serving import Draw, Serving, Step
 from dpsql.mechanism.calibrate import Calibration, Level, level_of
 from dpsql.mechanism.histogram import Histogram
 from dpsql.model.frame import PRESENCE
-from dpsql.model.identity import statistic_hash
 from dpsql.state import ChargeItem, Spent, delta_units_up
-
-if TYPE_CHECKING:
-    from dpsql.answer.offer import Offer
 
 
 def charge_items(servings: Iterable[Serving], histogram: Histogram) -> tuple[ChargeItem, ...]:
@@ -45,18 +39,3 @@ def _taken(steps: Iterable[Step]) -> Spent:
 def asked_at(ceiling: int, calibration: Calibration) -> tuple[Level, ...]:
     """Return the statistics of a query at the ceiling, where each is drawn whatever is asked for."""
     return tuple(level_of(level.statistic, ceiling, calibration.histogram) for level in calibration.levels)
-
-
-def with_caps(offer: Offer, levels: Sequence[Level]) -> Offer:
-    """Return an offer whose charges store their caps, because released numbers chose its level.
-
-    Args:
-        offer: at the level that was chosen.
-        levels: the statistics at the highest level that could have been chosen.
-
-    """
-    caps = {statistic_hash(level.statistic, offer.query.frame): level.rho_nano for level in levels}
-    items = (replace(item, cap_nano=caps.get(item.statistic_hash)) for item in offer.items)
-    at_cap = {level.statistic: level for level in levels}
-    asked = tuple(at_cap.get(level.statistic, level) for level in offer.asked)
-    return replace(offer, items=tuple(items), asked=asked)

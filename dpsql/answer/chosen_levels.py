@@ -28,8 +28,7 @@ def chosen_levels(servings: Sequence[Serving], frame: Frame, state: State) -> di
     """
     covered = {one.pin.statistic_hash: one.disclosed.rho_nano for one in servings}
     for one in servings:
-        # levels of readers with a limit follow from texts and from what they were shown
-        if one.shown_steps is not None or is_level_of_text(one, frame):
+        if is_level_of_text(one, frame):
             continue
         # a point that serves as it is stored is no higher than the question; keys may be of any level
         highest = max(one.pin.query_rho_nano, free_level_above(one.pin.asked_rho_nano))

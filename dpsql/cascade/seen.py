@@ -5,7 +5,7 @@ serves, its keys and its price are the points that the reader may know of: their
 of anybody asked for. What is needed is another matter: the point of this level is drawn, derived from stored points, or
 stored already. Its law is that of the level in each case, and what is taken is never more than the shown price.
 
-Independent releases (CSH without a window) have no such order: they are served as they are stored.
+Counts of private keys without a window are served as they are stored: a threshold belongs to a stored point.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _SeenCascade(_Cascade):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._true = self._state.side_table.levels(self._hash)
-        if self._alone or not self._true:
+        if self._is_as_stored:
             return
         seen = self._state.history.seen_levels(self._hash, self._reader.name)
         self._most_nano = seen.most_nano
@@ -72,9 +72,17 @@ class _SeenCascade(_Cascade):
             self._begin_at(self._query.frame.ceiling)
         self._top_nano = self._stored[0].rho_nano if self._stored else 0
 
+    @property
+    def _is_as_stored(self) -> bool:
+        """Return whether the points that are stored serve every reader alike.
+
+        A threshold belongs to its point. So who is shown keys by it pays what is due for this one, and no other.
+        """
+        return not self._true or (self._hides and self._window is None)
+
     def served(self) -> Serving:
         """Return how the statistic is served, with the steps that are needed and those that the reader is shown."""
-        if self._alone or not self._true:
+        if self._is_as_stored:
             return self.serving()
         if any(not self._reader.may_see(point.rho_nano) for point in self._lattice_of):
             raise AccessError(
@@ -119,7 +127,13 @@ class _SeenCascade(_Cascade):
         top_nano = self._true[0].rho_nano
         if isinstance(step, Draw) and step.level.rho_nano > top_nano:
             self._require_rise()
-            fresh = level_of(step.level.statistic, step.level.rho_nano - top_nano, self._histogram)
+            try:
+                fresh = level_of(step.level.statistic, step.level.rho_nano - top_nano, self._histogram)
+            except CalibrationError:
+                fresh = None
+            if fresh is None:
+                # raised outside the handler: the other error names the level of others
+                raise CalibrationError("this statistic cannot be drawn at this level any more; ask for another one")
             return (replace(step, delta=delta, fresh=fresh),)
         return self._derived(step.level, step.tau, delta)
 

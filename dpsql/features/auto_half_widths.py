@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from dpsql.answer import cap_words, half_width_words, level_words
 from dpsql.answer.asked_columns import asked_columns
-from dpsql.answer.charge_items import with_caps
 from dpsql.answer.estimates import QUANTILES
 from dpsql.answer.exact import Runtime
 from dpsql.answer.nothing_shown import frame_reason, with_remarks
 from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
+from dpsql.answer.offer_caps import with_caps
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.points import noisy_table
 from dpsql.answer.receipt import ColumnReceipt, Receipt

@@ -22,12 +22,12 @@ import pyarrow as pa
 
 from dpsql.answer import cap_words, target_words
 from dpsql.answer.asked_columns import asked_sigmas
-from dpsql.answer.charge_items import with_caps
 from dpsql.answer.claims import Claim
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.exact import Reading, Runtime, prepare_reading
 from dpsql.answer.nothing_shown import with_remarks
 from dpsql.answer.offer import Offer, column_receipts, offers_of, with_price
+from dpsql.answer.offer_caps import with_caps
 from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.answer.points import noisy_table, shown_frame
 from dpsql.answer.receipt import ColumnReceipt, Receipt

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dpsql.answer import own_words
 from dpsql.answer.screen import Standing
-from dpsql.session.budget_table import Rest, epsilon_of
+from dpsql.session.rests import Rest, epsilon_of
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, ClearedAnalyst, State, Unit
 
 

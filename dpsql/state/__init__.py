@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dpsql.errors import require
 from dpsql.state.arrow_vectors import texts_to_arrow, to_arrow, to_numpy
+from dpsql.state.charges import ChargeItem, Spent
 from dpsql.state.database import Locks
 from dpsql.state.history import ReleaseHistory
 from dpsql.state.last_question import PaidQuestion
-from dpsql.state.ledger import Charged, ChargeItem, Ledger, Spent
+from dpsql.state.ledger import Charged, Ledger
 from dpsql.state.policy import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpsql.state.charges import Spent
 from dpsql.state.database import select_rows
-from dpsql.state.ledger import Spent
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ bounds AUTO found. Such a reader sees none of these charges. What others may hav
 - a question with AUTO counts once for each reader who asked it, with its claim,
 - charges of the reader count as the reader was shown them.
 
-*Guarantee*: the amounts are functions of texts, policy and what the reader was shown, and never below what was
-charged. The exact check against the budget is not needed beside them.
+The amounts are functions of texts, policy and what the reader was shown. They are meant to be no less than what was
+charged. If they are less (a file of an older format, a killed process, a changed policy), the exact check beside them
+refuses: no reader is granted more than the budget has.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.errors import BudgetError
-from dpsql.state.ledger import ChargeItem, Spent, budget_of, left_of_part, open_charges, read_spent
+from dpsql.state.charges import ChargeItem, Spent, budget_of, left_of_part, open_charges, read_spent
 from dpsql.state.policy import DELTA_UNITS_PER_ONE, NANO_PER_RHO, delta_units_up, folded_name
 
 _MOST_RISES = 40
 """More draws of one statistic than a question by steps has."""
 
 _RELEASES = """
-SELECT analyst, statistics, levels, claim, at FROM release WHERE EXISTS (
+SELECT analyst, statistics, levels, claim, reused, at FROM release WHERE EXISTS (
     SELECT 1 FROM json_each(release.statistics) AS asked
     JOIN charge ON charge.statistic_hash = asked.value AND charge.unit = ?
 )
@@ -78,15 +79,23 @@ def shown_items(
             requested_delta=price.delta_units / DELTA_UNITS_PER_ONE,
             remaining_delta=part.delta_units / DELTA_UNITS_PER_ONE,
         )
-    budget, spent = budget_of(connection, unit), spent_as_shown(connection, unit, analyst)
-    if price.rho_nano > budget.rho_nano - spent.rho_nano or price.delta_units > budget.delta_units - spent.delta_units:
+    charges = [item.taken or Spent(item.rho_nano, item.delta_units) for item, _ in found]
+    exact = Spent(sum(one.rho_nano for one in charges), sum(one.delta_units for one in charges))
+    budget = budget_of(connection, unit)
+    shown, true = spent_as_shown(connection, unit, analyst), read_spent(connection, unit)
+    if _exceeds(price, budget, shown) or _exceeds(exact, budget, true):
         raise BudgetError.without_amounts(
             unit,
             requested_rho=price.rho_nano / NANO_PER_RHO,
             requested_delta=price.delta_units / DELTA_UNITS_PER_ONE,
-            remaining_delta=max(0, budget.delta_units - spent.delta_units) / DELTA_UNITS_PER_ONE,
         )
     return found
+
+
+def _exceeds(price: Spent, budget: Spent, spent: Spent) -> bool:
+    """Return whether a price is more than a budget has left."""
+    left = Spent(budget.rho_nano - spent.rho_nano, budget.delta_units - spent.delta_units)
+    return price.rho_nano > left.rho_nano or price.delta_units > left.delta_units
 
 
 def spent_as_shown(connection: sqlite3.Connection, unit: str, analyst: str) -> Spent:
@@ -98,7 +107,9 @@ def spent_as_shown(connection: sqlite3.Connection, unit: str, analyst: str) -> S
         return read_spent(connection, unit)
     book = _Book()
     for row in rows:
-        book.add(connection, unit, row)
+        # a question of others that took nothing leaves no less for anybody
+        if row.is_own or not (row.claim and row.is_reused):
+            book.add(connection, unit, row)
     for reader, _, *taken, shown_rho, shown_delta in connection.execute(_OPEN, (unit,)):
         rho_nano, delta_units = (shown_rho, shown_delta) if folded_name(reader) == me else taken
         book.open.append(Spent(rho_nano, int(delta_units)))
@@ -113,16 +124,18 @@ class _Shown:
     statistics: tuple[str, ...]
     levels: tuple[Sequence[Any], ...]
     claim: tuple[Any, ...]
+    is_reused: bool
     at: str
 
     @classmethod
-    def read(cls, row: tuple[str, str, str, str, str], me: str) -> _Shown:
-        analyst, statistics, levels, claim, at = row
+    def read(cls, row: tuple[str, str, str, str, int, str], me: str) -> _Shown:
+        analyst, statistics, levels, claim, reused, at = row
         return cls(
             folded_name(analyst) == me,
             tuple(json.loads(statistics)),
             tuple(json.loads(levels)),
             tuple(json.loads(claim)),
+            bool(reused),
             at,
         )
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from dpsql.errors import PolicyError
+from dpsql.state.charges import read_spent
 from dpsql.state.database import Database, Locks, select_rows
 from dpsql.state.fixed_terms import require_fixed_terms
 from dpsql.state.history import ReleaseHistory
-from dpsql.state.ledger import Ledger, read_spent
+from dpsql.state.ledger import Ledger
 from dpsql.state.policy import (
     ClearedAnalyst,
     Domain,

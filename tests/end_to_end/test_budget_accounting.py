@@ -16,7 +16,7 @@ import pytest
 
 import dpsql
 from dpsql.accounting.composition import CONVERSIONS, gaussian_rho
-from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Spent, delta_units_down, ledger
+from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Spent, charges, delta_units_down, ledger
 from tests.end_to_end.budget_accountant import Account, Measured, composed_delta, gaussian_delta, measured, zcdp_delta
 from tests.end_to_end.budget_sessions import (
     BUDGETS,
@@ -35,7 +35,7 @@ ROUNDING = 1e-4
 """Relative excess that the grid of Renyi orders may cause. Each planted fault exceeds its budget by more than 0.3."""
 _DISCRETIZATION = 1e-3
 
-declared_amounts = ledger.budget_of
+declared_amounts = charges.budget_of
 
 
 @dataclass(frozen=True)
@@ -125,14 +125,14 @@ def better_of_two_filters(connection: sqlite3.Connection, unit: str) -> Spent:
 
 def sums_in_place_of_caps(connection: sqlite3.Connection, unit: str) -> Spent:
     """Return a budget that refuses nothing before the sum of all charges has passed the declared one."""
-    budget, spent = declared_amounts(connection, unit), ledger.read_spent(connection, unit)
+    budget, spent = declared_amounts(connection, unit), charges.read_spent(connection, unit)
     return Spent(budget.rho_nano + (spent.rho_nano < budget.rho_nano) * budget.rho_nano, budget.delta_units)
 
 
 def delta_moved_by_history(connection: sqlite3.Connection, unit: str) -> Spent:
     """Return a budget in which noise may use the delta that thresholds left, and the other way round."""
     epsilon, _, whole = declared_budget(connection, unit)
-    spent = ledger.read_spent(connection, unit)
+    spent = charges.read_spent(connection, unit)
     rest = whole - spent.delta_units / DELTA_UNITS_PER_ONE
     used = gaussian_delta(epsilon, 2.0 * spent.rho_nano / NANO_PER_RHO)
     rho = gaussian_rho(epsilon, rest) if rest > 0.0 else 0.0

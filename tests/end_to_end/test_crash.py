@@ -173,6 +173,6 @@ def test_killed_at_random_moments_a_query_is_paid_for_once(asker: Asker, price: 
 def test_a_ledger_that_forgets_open_charges_is_caught(
     asker: Asker, price: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_module, "_open_charges", lambda *_: (Spent(0, 0), []))
+    monkeypatch.setattr(ledger_module, "open_charges", lambda *_: (Spent(0, 0), []))
     with pytest.raises(AssertionError):
         crash_and_ask_again(asker, price, 777, moment="charged")

@@ -9,7 +9,7 @@ import pytest
 import dpsql
 from dpsql.session import budget_table
 from dpsql.state import ClearedAnalyst, ReleaseHistory, Spent
-from dpsql.state.ledger import read_spent
+from dpsql.state.charges import read_spent
 from dpsql.state.shown_amounts import spent_as_shown
 from tests.end_to_end.hidden_outcomes import BOUNDS, DECLARED, PLAIN, TABLES, select, two_worlds
 from tests.end_to_end.prepared import with_declarations, with_own_state

@@ -11,7 +11,7 @@ SIZE_LIMITS = {"lines of a file": 400, "lines of a function": 60, "parameters of
 """By the names of ``source_figures.SIZES``."""
 
 TRACE_LIMITS = {
-    "asked first": {"files": 73, "functions": 440, "lines": 2_400, "types": 23},
+    "asked first": {"files": 74, "functions": 440, "lines": 2_400, "types": 23},
     "asked again": {"files": 47, "functions": 210, "lines": 960, "types": 15},
 }
 """Ceilings of the simplest private query, by the names of ``query_trace.QueryTrace``.

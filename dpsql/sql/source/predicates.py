@@ -276,6 +276,8 @@ def _rows(outer: Relation, inner: Relation, compared: Sequence[Comparison], pred
     )
     identity = _kept(outer.identity, inner.identity, conditions, negated=negated, known=columns)
     if inner.owner is not None:
+        if len(conditions) == 1:
+            return _marked(text, deciding, compared[0], negated=negated, known=columns), identity
         deciding, conditions = _by_extremes(deciding, compared) or (deciding, conditions)
     return _kept(text, deciding, conditions, negated=negated, known=columns), identity
 
@@ -327,6 +329,19 @@ def _by_extremes(inner: str, compared: Sequence[Comparison]) -> tuple[str, list[
         for i, (name, _, types) in enumerate(equal)
     ]
     return grouped, [*agree, f"({' OR '.join(meets)})"]
+
+
+def _marked(outer: str, inner: str, one: Comparison, *, negated: bool, known: Sequence[Column]) -> str:
+    """Return the rows of two protected relations that `_kept` returns for one equality, by a mark on each outer row.
+
+    DuckDB reads both sides then, also if no row of one of them is there. A semi join skips rows of the other side, and
+    CASE keeps DuckDB from making one of the mark.
+    """
+    left, right = comparable(f"decided.{quote(one.outer.name)}", f"deciding.{quote(one.inner.name)}", one.types)
+    kept, others = ("false", "true") if negated else ("true", "false")
+    mark = f"CASE WHEN {left} IN (SELECT {right} FROM {inner} AS deciding) THEN {kept} ELSE {others} END"
+    where = " AND ".join([*(f"decided.{quote(column.name)} IS NOT NULL" for column in known), mark])
+    return f"(SELECT decided.* FROM {outer} AS decided WHERE {where})"
 
 
 def _kept(outer: str, inner: str, compared: Sequence[str], *, negated: bool, known: Sequence[Column]) -> str:
