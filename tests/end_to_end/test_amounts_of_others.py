@@ -135,3 +135,47 @@ def test_a_price_and_a_level_of_a_shared_statistic_follow_from_what_a_reader_may
     assert 0.001 - 1e-9 < spent - before < 0.002
     releases = dan.sql("FROM dp_releases()").df()
     assert releases.charged_rho.sum() == pytest.approx(0.002)
+
+
+def test_no_reader_is_granted_more_than_the_budget_has(clinic: dpsql.Session) -> None:
+    """Amounts by texts miss what a refreshed question with AUTO cost again; the exact check beside them does not."""
+    clinic.sql("CALL dp_analyst('dan', rho_limit := 3)")
+    dan = clinic.as_analyst("dan")
+    for refresh in ("FALSE", "TRUE", "TRUE", "TRUE"):
+        clinic.sql(
+            f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (refresh = {refresh}) "
+            "sum(cost, contribution_bounds_per_row => AUTO) AS s FROM visits",
+            rho=0.9,
+        )
+    spent = books(clinic)["rho_spent"]
+    assert isinstance(spent, float)
+    assert spent > 3
+    with pytest.raises(dpsql.BudgetError, match="not shown to a reader"):
+        dan.sql("SELECT count(*) AS n FROM visits WHERE cost = 1", rho=1)
+    assert books(clinic)["rho_spent"] == spent
+    dan.sql("SELECT count(*) AS n FROM visits WHERE cost = 1", rho=4 - spent - 0.01)
+
+
+def test_free_questions_of_others_take_nothing_from_a_reader_with_a_limit(clinic: dpsql.Session) -> None:
+    clinic.sql("CALL dp_analyst('dan', rho_limit := 3)")
+    carl, dan = clinic.as_analyst("carl"), clinic.as_analyst("dan")
+    text = "SELECT sum(cost, contribution_bounds_per_row => AUTO) AS s{} FROM visits"
+    for number in range(4):
+        assert carl.sql(text.format(number), rho=1).receipt.reused == (number > 0)  # type: ignore[union-attr]
+    carl.sql("SELECT count(*) AS n FROM visits", rho=0.5)
+    free = TARGET.replace(" WHERE ward = 3", "").replace("max_rho = 2", "max_rho = 50").replace("0.02", "0.5")
+    assert carl.sql(free).receipt.charged_rho == 0  # type: ignore[union-attr]
+    dan.sql("SELECT count(*) AS n FROM visits WHERE cost = 1", rho=2)
+
+
+def test_a_threshold_that_shows_keys_was_paid(clinic: dpsql.Session) -> None:
+    """A threshold belongs to its point, also after a question with AUTO: its price is that of the one that is used."""
+    clinic.sql("CALL dp_analyst('dan', rho_limit := 3)")
+    carl, dan = clinic.as_analyst("carl"), clinic.as_analyst("dan")
+    grouped = "SELECT ward, count(*) AS n FROM visits GROUP BY ward"
+    carl.sql(f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = AUTO) {grouped[7:]}", rho=0.05)
+    first = carl.sql(grouped, rho=0.02, delta=1e-12).receipt
+    answer = dan.sql(grouped, rho=0.02, delta=3e-6).receipt
+    assert first is not None
+    assert answer is not None
+    assert (answer.threshold, answer.charged_delta) == (first.threshold, 0.0)
