@@ -174,6 +174,7 @@ class BudgetError(DpsqlError):
     analyst: str | None = None
     remaining_rho: Any
     remaining_delta: Any
+    _granted_delta: float | None = None
 
     def __init__(
         self,
@@ -200,18 +201,22 @@ class BudgetError(DpsqlError):
         )
 
     @classmethod
-    def without_amounts(cls, unit: str, *, requested_rho: float, requested_delta: float) -> BudgetError:
+    def without_amounts(
+        cls, unit: str, *, requested_rho: float, requested_delta: float, granted_delta: float
+    ) -> BudgetError:
         """Return the error for a reader with a limit, who sees no amount of the unit.
 
         Args:
             unit: name of the privacy unit.
             requested_rho: the price as the reader is shown it.
             requested_delta: likewise, of thresholds.
+            granted_delta: what is left by texts and policy, for a cure that names a lower delta.
 
         """
         error = cls(
             unit, requested_rho=requested_rho, remaining_rho=0.0, requested_delta=requested_delta, remaining_delta=0.0
         )
+        error._granted_delta = granted_delta
         error.remaining_rho = error.remaining_delta = None
         error.asks_too_much = False
         return error.at_level(
@@ -219,6 +224,11 @@ class BudgetError(DpsqlError):
             f"{requested_delta:.6g}, and what is left is not shown to a reader with a rho_limit. Ask for less, ask the "
             "curator, or reuse a release (FROM dp_releases())."
         )
+
+    @property
+    def granted_delta(self) -> float:
+        """Return the delta that a cure may go down to: what remains, or for a reader with a limit what texts leave."""
+        return float(self.remaining_delta) if self._granted_delta is None else self._granted_delta
 
     @property
     def limit(self) -> str:

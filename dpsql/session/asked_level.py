@@ -135,11 +135,8 @@ def _delta_left(error: DpsqlError, asked: float) -> float | None:
         asked: the delta that was asked for.
 
     """
-    if not isinstance(error, BudgetError) or error.remaining_delta is None:
-        return None
-    left = error.remaining_delta
-    if 0.0 < left < error.requested_delta:
-        place = TWO_DIGITS.place_of(asked * left / error.requested_delta, -_MOST_DELTA_PLACES)
+    if isinstance(error, BudgetError) and 0.0 < error.granted_delta < error.requested_delta:
+        place = TWO_DIGITS.place_of(asked * error.granted_delta / error.requested_delta, -_MOST_DELTA_PLACES)
         return TWO_DIGITS.level(min(place, TWO_DIGITS.place_up(asked) - 1))
     return None
 

@@ -88,6 +88,7 @@ def shown_items(
             unit,
             requested_rho=price.rho_nano / NANO_PER_RHO,
             requested_delta=price.delta_units / DELTA_UNITS_PER_ONE,
+            granted_delta=max(0, budget.delta_units - shown.delta_units) / DELTA_UNITS_PER_ONE,
         )
     return found
 

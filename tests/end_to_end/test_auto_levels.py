@@ -169,7 +169,9 @@ def test_whom_it_is_shown_holds_the_level_that_the_receipt_states(fresh: dpsql.S
     ask(fresh, GROUPED, 2.0)
     answer = ask(fresh, GROUPED, 0.04, "ana")
     held = fresh.sql("FROM dp_budget('unit', analysts := ['ana'])").df().rho_held[0]
-    assert held == pytest.approx(receipt_of(answer).rho) == pytest.approx(38_750_000 / 1e9 + asked_at(answer))
+    assert (
+        held == pytest.approx(receipt_of(answer).rho) == pytest.approx(free_level(38_750_000) / 1e9 + asked_at(answer))
+    )
 
 
 def test_what_is_sure_is_chosen_by_at_every_level_and_pays_nothing_more(session: dpsql.Session) -> None:
