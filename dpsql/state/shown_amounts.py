@@ -28,6 +28,9 @@ from dpsql.state.policy import DELTA_UNITS_PER_ONE, NANO_PER_RHO, delta_units_up
 _MOST_RISES = 40
 """More draws of one statistic than a question by steps has."""
 
+_SLACK_BITS = 30
+"""One part of a delta in 2**30 covers the imprecision of draws at other levels."""
+
 _RELEASES = """
 SELECT analyst, statistics, levels, claim, reused, at FROM release WHERE EXISTS (
     SELECT 1 FROM json_each(release.statistics) AS asked
@@ -203,7 +206,8 @@ class _Book:
         others = (*self.claims.values(), *self.open)
         rho_nano = sum(self.levels.values()) + sum(self.alone.values()) + sum(one.rho_nano for one in others)
         delta_units = sum(self.draws.values()) + sum(self.cuts.values()) + sum(one.delta_units for one in others)
-        return Spent(rho_nano, delta_units)
+        # at the level of a stored point a threshold may cost a little more than at the level that was asked for
+        return Spent(rho_nano, delta_units + (delta_units >> _SLACK_BITS))
 
 
 def _level_of(row: _Shown, entry: Sequence[Any]) -> int:
