@@ -40,7 +40,7 @@ class _Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the tables are.
+    """Sizes of the tables.
 
     Attributes:
         rows: of the largest tables, with the one row.

@@ -1,4 +1,4 @@
-"""How statistics are served to a reader with a limit, if others asked questions whose charges follow from numbers.
+"""Servings of statistics to a reader with a limit, if others asked questions whose charges follow from numbers.
 
 Which points such a question stored reveals released numbers that the reader may not see. So what decides the level that
 serves, its keys and its price are the points that the reader may know of: their own, and the highest level that a text
@@ -92,7 +92,7 @@ class _SeenCascade(_Cascade):
         shown = self.serving()
         steps = tuple(step for one in shown.steps for step in self._needed(one))
         if not steps and not self._is_stored(shown.level.rho_nano):
-            steps = (self._lowering(shown.level, shown.tau, 0.0),)
+            steps = (self._lowering(shown.level, shown.tau),)
         return replace(shown, steps=steps, shown_steps=shown.steps, is_single_draw=False)
 
     def _known(self, seen: SeenLevels) -> tuple[StoredLevel, ...]:
@@ -121,9 +121,7 @@ class _SeenCascade(_Cascade):
         """Return what has to be done in place of a step that the reader is shown."""
         if isinstance(step, KeySelection):
             level = level_of(self._level.statistic, step.rho_nano, self._histogram)
-            return self._derived(level, step.tau, step.delta)
-        # a window is paid with the first point of its frame
-        delta = 0.0 if self._window else step.delta
+            return self._derived(level, step.tau)
         top_nano = self._true[0].rho_nano
         if isinstance(step, Draw) and step.level.rho_nano > top_nano:
             self._require_rise()
@@ -134,29 +132,26 @@ class _SeenCascade(_Cascade):
             if fresh is None:
                 # raised outside the handler: the other error names the level of others
                 raise CalibrationError("this statistic cannot be drawn at this level any more; ask for another one")
-            return (replace(step, delta=delta, fresh=fresh),)
-        return self._derived(step.level, step.tau, delta)
+            return (replace(step, delta=0.0, fresh=fresh),)
+        return self._derived(step.level, step.tau)
 
-    def _derived(self, level: Level, tau: float | None, delta: float) -> tuple[Step, ...]:
-        """Return the step to a level that is not above the top: none, a threshold, or a point of its neighbours."""
-        delta = 0.0 if self._window else delta
+    def _derived(self, level: Level, tau: float | None) -> tuple[Step, ...]:
+        """Return the step to a level that is not above the top: none, a threshold, or a point of its neighbours.
+
+        Only a window has thresholds here. It is paid with the first point of its frame.
+        """
         found = next((one for one in self._true if one.rho_nano == level.rho_nano), None)
         if found is None:
-            return (self._lowering(level, tau, delta),)
+            return (self._lowering(level, tau),)
         if tau is None or found.tau is not None:
             return ()
-        return (KeySelection(level.rho_nano, found.sigma, tau, delta),)
+        return (KeySelection(level.rho_nano, found.sigma, tau, 0.0),)
 
-    def _lowering(self, level: Level, tau: float | None, delta: float) -> Lowering:
-        if tau is not None and not self._window:
-            self._stored, known = self._true, self._stored
-            try:
-                self._require_few_roundings()
-            finally:
-                self._stored = known
+    def _lowering(self, level: Level, tau: float | None) -> Lowering:
+        """Return the step that derives a level from the stored points next to it."""
         above = [one for one in self._true if one.rho_nano > level.rho_nano][-1:]
         below = [one for one in self._true if one.rho_nano < level.rho_nano][:1]
-        return Lowering(level, tau, delta, (*above, *below))
+        return Lowering(level, tau, 0.0, (*above, *below))
 
     @cached_property
     def _lattice_of(self) -> tuple[StoredLevel, ...]:

@@ -6,7 +6,6 @@ is fixed before the first release, and no outcome exceeds it (docs/proofs/target
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +15,15 @@ from dpsql.answer.chosen_levels import chosen_levels
 from dpsql.answer.offer import Offer, make_receipt
 from dpsql.answer.plan_rows import Row
 from dpsql.answer.receipt import Receipt
-from dpsql.mechanism.calibrate import MOST_AUTO_DRAWS, MOST_DRAWN, Level, calibrate, draws_of, window_guarantee
+from dpsql.mechanism.calibrate import (
+    MOST_AUTO_DRAWS,
+    MOST_DRAWN,
+    Level,
+    calibrate,
+    draws_of,
+    shares_of,
+    window_guarantee,
+)
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery
@@ -58,7 +65,8 @@ def covered_nano(offer: Offer, most_nano: int, state: State) -> int:
     stem from, if that is higher.
     """
     hashes = [one.pin.statistic_hash for one in offer.servings]
-    parts = dict(zip(hashes, _parts_of_cap(offer.query, most_nano), strict=True))
+    by_auto = sum(level.share_nano for level in offer.query.auto_levels)
+    parts = dict(zip(hashes, shares_of(offer.query, most_nano - by_auto), strict=True))
     shown = chosen_levels(offer.servings, offer.query.frame, state)
     beyond = sum(max(0, level - parts.get(statistic, 0)) for statistic, level in shown.items())
     return most_nano + _beside(offer.query) + beyond
@@ -92,14 +100,6 @@ def _beside(part: FrameQuery) -> int:
     return sum(max(0, one.rho_nano - one.share_nano) for one in part.auto_levels)
 
 
-def _parts_of_cap(part: FrameQuery, most_nano: int) -> list[int]:
-    """Return the level of each statistic at the cap, in nano-rho, the presence count first."""
-    asked = most_nano - sum(level.share_nano for level in part.auto_levels)
-    parts = [math.floor(weight * asked) for weight in part.weights]
-    unasked = sum(math.floor(weight * asked) for _, weight in part.unasked)
-    return [asked - unasked - sum(parts[1:]), *parts[1:]]
-
-
 def is_beyond(offer: Offer, most_nano: int, state: State) -> bool:
     """Return whether an answer shows stored numbers of higher levels than those of its cap."""
     return covered_nano(offer, most_nano, state) > most_nano
@@ -128,10 +128,10 @@ def receipt_of_cap(offer: Offer, most_nano: int, cap: tuple[str, float], source:
         state: the state file.
 
     """
-    receipt = make_receipt(offer)
-    notes = (*receipt.notes, _sentence(cap, source, beyond=is_beyond(offer, most_nano, state)))
+    receipt, covered = make_receipt(offer), covered_nano(offer, most_nano, state)
+    notes = (*receipt.notes, _sentence(cap, source, beyond=covered > most_nano))
     asked_by = "epsilon" if cap[0] == "max_epsilon" else "rho"
-    return replace(receipt, most_rho=covered_nano(offer, most_nano, state) / NANO, notes=notes, asked_by=asked_by)
+    return replace(receipt, most_rho=covered / NANO, notes=notes, asked_by=asked_by)
 
 
 def _sentence(cap: tuple[str, float], source: str, *, beyond: bool) -> str:

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from dpsql.accounting.composition import CONVERSIONS
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.calibrate import AUTO_PARTS, Level, levels_of, part_for_auto, whole_nano
+from dpsql.mechanism.calibrate import AUTO_PARTS, Level, levels_of, part_for_auto, shares_of, whole_nano
 from dpsql.mechanism.histogram import FLOAT_SLACK
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.too_little import too_low_cap
@@ -85,9 +85,7 @@ def require_room(part: FrameQuery, most_nano: int, cap: tuple[str, float]) -> No
 
     """
     level = most_nano - part_for_auto(most_nano, part) * len(part.auto) if part.auto else most_nano
-    others = [math.floor(weight * level) for weight in part.weights[1:]]
-    unasked = [math.floor(weight * level) for _, weight in part.unasked]
-    if min([level - sum(others) - sum(unasked), *others]) < 1:
+    if min(shares_of(part, level)) < 1:
         raise too_low_cap(*cap, len(part.weights) + len(part.auto))
 
 

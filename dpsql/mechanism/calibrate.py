@@ -288,6 +288,13 @@ def total_nano(request: Request, rho: float) -> int:
     return whole_nano(rho) if request.rho is not None else math.floor(Fraction(repr(rho)) * NANO)
 
 
+def shares_of(query: FrameQuery, level_nano: int) -> list[int]:
+    """Return the part of a level of each statistic, in nano-rho; the presence count is first and has the remainder."""
+    others = [math.floor(weight * level_nano) for weight in query.weights[1:]]
+    unasked = [math.floor(weight * level_nano) for _, weight in query.unasked]
+    return [level_nano - sum(others) - sum(unasked), *others]
+
+
 def levels_of(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[Level, ...], int]:
     """Return the level of each statistic; and those of what AUTO chooses by, added up in nano-rho, 0 without AUTO."""
     total, auto_nano = total_nano(query.request, rho), 0
@@ -295,11 +302,9 @@ def levels_of(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tupl
         shares = [level.share_nano for level in query.auto_levels] or [part_for_auto(total, query)] * len(query.auto)
         total -= sum(shares)
         auto_nano = sum(level.rho_nano for _, level in zip(query.auto, query.auto_levels, strict=True))
-    shares = [math.floor(weight * total) for weight in query.weights]
-    unasked = [math.floor(weight * total) for _, weight in query.unasked]
-    shares[0] += total - sum(shares) - sum(unasked)
-    # that they are left out is told by AUTO, so the guarantee has to hold for the other case, too
-    auto_nano += sum(unasked)
+    shares = shares_of(query, total)
+    # AUTO tells which statistics are left out, so the guarantee has to hold for the other case, too
+    auto_nano += total - sum(shares)
     if min(shares) < 1:
         raise too_little(query.request, rho, len(shares))
     if query.frame.window is not None:

@@ -12,7 +12,7 @@ from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO, ClearedAnalyst
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a unit has paid so far: rho in nano-rho, threshold delta in multiples of 2**-100."""
+    """Amounts that a unit has paid: rho in nano-rho, threshold delta in multiples of 2**-100."""
 
     rho_nano: int
     delta_units: int
@@ -30,7 +30,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class ChargeItem:
-    """What one statistic asks for: rho in nano-rho, threshold delta in multiples of 2**-100.
+    """Price of one statistic: rho in nano-rho, threshold delta in multiples of 2**-100.
 
     Attributes:
         statistic_hash: of the statistic.

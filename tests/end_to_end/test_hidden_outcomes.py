@@ -1,4 +1,4 @@
-"""What a reader with a limit sees is the same, byte for byte, whatever numbers of others decided their charges."""
+"""Screens of a reader with a limit are equal byte for byte if other numbers decided the charges of others."""
 
 from __future__ import annotations
 
