@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpsql.engine.catalog import Mark, identity
 from dpsql.engine.connection import BYTEWISE, PINNED, SETTINGS, seconds_left, stopped_by
 from dpsql.engine.database import DuckDBEngine, ExactTable
+from dpsql.engine.definitions import Definitions
 from dpsql.engine.listing import ListedTable, without_members
 from dpsql.engine.probes import warn_if_untested
 from dpsql.engine.protocol import Engine
@@ -14,6 +15,7 @@ __all__ = [
     "BYTEWISE",
     "PINNED",
     "SETTINGS",
+    "Definitions",
     "DuckDBEngine",
     "Engine",
     "ExactTable",

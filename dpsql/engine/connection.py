@@ -187,6 +187,44 @@ class _LocalCursor:
         return done / 100 if 0 <= done <= 100 else None
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class OpenConnection:
+    """A database as one cursor sees it, for a plan: every query runs on that cursor.
+
+    Attributes:
+        inner: the connection that opened the cursor.
+        cursor: is open, in a transaction.
+        place: database and schema of names without either.
+
+    """
+
+    inner: Connection
+    cursor: Cursor
+    place: tuple[str, str]
+
+    @property
+    def has_own_cursors(self) -> bool:
+        """Return that all queries share one cursor."""
+        return False
+
+    def home(self) -> tuple[str, str]:
+        """Return the database and the schema of names without either."""
+        return self.place
+
+    def time_zone(self) -> str:
+        """Return the time zone of the curator's session."""
+        return self.inner.time_zone()
+
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[Cursor]:
+        """Yield the cursor."""
+        yield self.cursor
+
+    def load_native(self) -> None:
+        """Load the native aggregate, if it can be."""
+        self.inner.load_native()
+
+
 def seconds_left(deadline: float | None) -> float | None:
     """Return the seconds until a deadline on the clock ``time.monotonic``. Return None if there is no deadline."""
     return None if deadline is None else max(deadline - time.monotonic(), 0.0)

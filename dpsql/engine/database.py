@@ -10,7 +10,7 @@ engine is listed in `engine/protocol.py`.
 from __future__ import annotations
 
 import contextlib
-import functools
+import copy
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -23,13 +23,20 @@ import pyarrow as pa
 
 from dpsql.bound.aggregation import LISTED_KEYS
 from dpsql.bound.formulations import NATIVE_PROBE
-from dpsql.engine.catalog import PLACE, Catalog, unique_by
-from dpsql.engine.connection import Connection, Cursor, LocalConnection, interrupt_after, seconds_left
+from dpsql.engine.catalog import unique_by
+from dpsql.engine.connection import (
+    Connection,
+    Cursor,
+    LocalConnection,
+    OpenConnection,
+    interrupt_after,
+    seconds_left,
+)
+from dpsql.engine.definitions import Definitions, read_definitions
 from dpsql.engine.listing import ListedTable, list_tables
+from dpsql.engine.public_rows import PublicRows
 from dpsql.engine.trials import Trials
 from dpsql.errors import EngineError, SchemaError
-from dpsql.model.environment import TableSchema
-from dpsql.operations.dialect import quote
 
 if TYPE_CHECKING:
     from dpsql.engine.transaction import Transaction
@@ -39,10 +46,6 @@ _T = TypeVar("_T")
 _ROWS_OF_A_PIECE = 2**17
 _MOST_SIZES = 4096
 """Sizes that an engine remembers; if there are more, all are forgotten."""
-_LARGEST_BOUND = 2.0**53
-_NARROWEST = 2.0**-20
-"""Smallest width of bounds, as a part of the larger of them."""
-_SMALLEST_WIDTH = 2.0**-60
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -59,7 +62,11 @@ class ExactTable:
         return self._table
 
 
-class DuckDBEngine(Catalog):
+class _RedefinedError(Exception):
+    """A definition that a plan rests on has changed before the rows were read."""
+
+
+class DuckDBEngine(PublicRows):
     """The curator's own database, read through cursors with pinned settings."""
 
     def __init__(self, connection: Connection | duckdb.DuckDBPyConnection, native_library: Path | None = None) -> None:
@@ -67,9 +74,10 @@ class DuckDBEngine(Catalog):
             connection = LocalConnection(connection, native_library)
         super().__init__(connection)
         self._reading_cursors: list[Cursor] = []
-        self._matches: dict[tuple[object, ...], tuple[object, int]] = {}
         self._trials = Trials()
         self._sizes: dict[bytes, tuple[int, ...]] = {}
+        self._native: list[bool] = []
+        self._planned: Definitions | None = None
 
     def session_zone(self) -> str:
         """Return the time zone of the curator's session."""
@@ -78,58 +86,6 @@ class DuckDBEngine(Catalog):
     def listed(self, wanted: Collection[str]) -> dict[str, ListedTable]:
         """Return the tables and views of some identities, by identity; one that is not there has no entry."""
         return list_tables(self._connection, wanted)
-
-    def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
-        """Distinct non-NULL values of a public table's column as ``key_type``, sorted."""
-        with self._connection.pinned() as cursor:
-            name = quote(column)
-            table = cursor.table(
-                f"SELECT DISTINCT TRY(CAST({name} AS {key_type})) AS key FROM {schema.relation} "
-                f"WHERE TRY(CAST({name} AS {key_type})) IS NOT NULL ORDER BY key"
-            )
-        return table.column("key").combine_chunks()
-
-    def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
-        """Most rows of a public table that agree on some columns, none of them NULL.
-
-        Counted once for a version of the table and its number of rows, as long as this engine lives: it takes a pass
-        over the table, and every plan asks. Rows that change in place are counted again under a new version.
-        """
-        if version is None:
-            return self._count_matches(schema, columns)
-        sizes = self._look_up(
-            f"SELECT table_oid, estimated_size FROM duckdb_tables() WHERE {PLACE}", schema.catalog_name
-        )
-        place = (schema.catalog_name, schema.relation, tuple(sorted(columns)))
-        known = self._matches.get(place)
-        if known is None or known[0] != (version, sizes):
-            known = ((version, sizes), self._count_matches(schema, columns))
-            self._matches[place] = known
-        return known[1]
-
-    def _count_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
-        names = ", ".join(quote(column) for column in columns)
-        known = " AND ".join(f"{quote(column)} IS NOT NULL" for column in columns)
-        ((most,),) = self._look_up(
-            f"SELECT max(n) FROM (SELECT count(*) AS n FROM {schema.relation} WHERE {known} GROUP BY {names})"
-        )
-        return int(most or 0)
-
-    def value_bounds(self, schema: TableSchema, column: str) -> tuple[float, float] | None:
-        """Return the least and the largest finite number of a public table's column.
-
-        Return None if there is none, or if numbers are too large, or too far from 0 for their width, to bound a sum.
-        """
-        number = f"CAST({quote(column)} AS DOUBLE)"
-        ((low, high),) = self._look_up(
-            f"SELECT min({number}), max({number}) FROM {schema.relation} WHERE isfinite({number})"
-        )
-        if low is None:
-            return None
-        largest = max(abs(low), abs(high))
-        width = (high - low) or largest
-        is_usual = largest <= _LARGEST_BOUND and width >= max(largest * _NARROWEST, _SMALLEST_WIDTH)
-        return (float(low), float(high)) if is_usual or largest == 0.0 else None
 
     def run_empty(self, queries: Sequence[str], *, listed_keys: pa.Table | None) -> None:
         """Run bounded queries on empty copies of their tables, unless they ran on copies of the same definitions.
@@ -243,13 +199,18 @@ class DuckDBEngine(Catalog):
             self._sizes[remembered_by] = row
         return row
 
-    @functools.cached_property
+    @property
     def has_native(self) -> bool:
         """Return whether the native aggregate can be called; load the library at the first call.
 
         The answer is no if DuckDB loads no library without a signature, or if the library does not answer the probe. A
         library of another version does not.
         """
+        if not self._native:
+            self._native.append(self._load_native())
+        return self._native[0]
+
+    def _load_native(self) -> bool:
         probe, expected = NATIVE_PROBE
         with contextlib.suppress(duckdb.Error), self._connection.pinned() as cursor:
             # a probe that fails takes 10 ms, because DuckDB looks for functions with similar names
@@ -291,7 +252,50 @@ class DuckDBEngine(Catalog):
         """Return a transaction in which several statements read rows, and which begins within a limit of time."""
         from dpsql.engine.transaction import transaction_of  # noqa: PLC0415 — few questions need it
 
-        return transaction_of(self._connection, self._run, timeout_seconds)
+        return transaction_of(self._connection, self._begun, self._run, timeout_seconds)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[DuckDBEngine]:
+        """Yield an engine for one plan: all that it asks of the catalog is answered in one transaction."""
+        planning = copy.copy(self)
+        home = self._connection.home()
+        with self._connection.pinned() as cursor, self._begun(cursor):
+            planning._connection = OpenConnection(self._connection, cursor, home)
+            yield planning
+
+    def definitions(self, tables: Collection[str], sized: Collection[str]) -> Definitions:
+        """Return the definitions of tables and views, with the number of rows of some."""
+        database, _ = self._connection.home()
+        with self._connection.pinned() as cursor:
+            return read_definitions(cursor, database, tables, sized)
+
+    def while_defined(self, planned: Definitions) -> DuckDBEngine:
+        """Return an engine that reads rows only as long as definitions stay as they were.
+
+        Each transaction that reads rows reads the definitions first, so they are those of its rows. Otherwise the
+        reading fails.
+        """
+        reading = copy.copy(self)
+        reading._planned = planned
+        return reading
+
+    @contextlib.contextmanager
+    def _begun(self, cursor: Cursor) -> Iterator[None]:
+        """Hold a transaction that reads rows; it ends without a commit.
+
+        Raises:
+            _RedefinedError: a definition that the plan rests on has changed.
+
+        """
+        cursor.rows("BEGIN TRANSACTION")
+        try:
+            if self._planned and not self._planned.are_seen_by(cursor):
+                raise _RedefinedError
+            yield
+        finally:
+            # a cursor that is closed ends its transaction, too
+            with contextlib.suppress(duckdb.Error):
+                cursor.rows("ROLLBACK")
 
     def _run(
         self,
@@ -300,17 +304,18 @@ class DuckDBEngine(Catalog):
         timeout_seconds: float | None,
         opened: Cursor | None = None,
     ) -> _T:
-        failed = False
+        failed: type[Exception] | None = None
         with self._reading(timeout_seconds, opened) as (cursor, expired):
             try:
                 if listed_keys is not None:
                     cursor.offer(LISTED_KEYS, listed_keys)
-                found = read(cursor)
-            except Exception:
-                failed = True
+                with contextlib.nullcontext() if opened else self._begun(cursor):
+                    found = read(cursor)
+            except Exception as error:
+                failed = type(error)
         # raised outside the handler: a handled error travels along as __context__, with the row values that it quotes
         if failed or expired.is_set():
-            raise _failure(expired)
+            raise _failure(expired, failed)
         return found
 
     def stream(self, sql: str, *, timeout_seconds: float | None) -> Generator[ExactTable, None, None]:
@@ -324,31 +329,27 @@ class DuckDBEngine(Catalog):
             EngineError: it failed or ran out of time; the message is constant.
 
         """
-        failed = False
-        with self._reading(timeout_seconds) as (cursor, expired):
-            pieces = cursor.pieces(sql, _ROWS_OF_A_PIECE)
-            while True:
-                try:
-                    piece = next(pieces, None)
-                except Exception:
-                    failed = True
-                    break
-                if piece is None:
-                    break
-                yield ExactTable(piece)
+        failed: type[Exception] | None = None
+        with self._reading(timeout_seconds) as (cursor, expired), contextlib.ExitStack() as transaction:
+            try:
+                transaction.enter_context(self._begun(cursor))
+                pieces = cursor.pieces(sql, _ROWS_OF_A_PIECE)
+                while (piece := next(pieces, None)) is not None:
+                    yield ExactTable(piece)
+            except Exception as error:
+                failed = type(error)
         # raised outside the handler, as in aggregate
         if failed or expired.is_set():
-            raise _failure(expired)
+            raise _failure(expired, failed)
 
 
 def _table_of_one_row(cursor: Cursor, stored_unit: Sequence[str], sql: Callable[[bool], str]) -> pa.Table | None:
     """Return the rows of a query, or None if no constraint keeps the unit column unique."""
-    cursor.rows("BEGIN TRANSACTION")
-    try:
-        return cursor.table(sql(True)) if unique_by(cursor, stored_unit) else None
-    finally:
-        cursor.rows("ROLLBACK")
+    return cursor.table(sql(True)) if unique_by(cursor, stored_unit) else None
 
 
-def _failure(expired: threading.Event) -> EngineError:
-    return EngineError.out_of_time() if expired.is_set() else EngineError("the engine could not run the query")
+def _failure(expired: threading.Event, kind: type[Exception] | None = None) -> EngineError:
+    """Return the error of a reading that failed by an error of some kind, or ran out of time."""
+    if expired.is_set():
+        return EngineError.out_of_time()
+    return EngineError.redefined() if kind is _RedefinedError else EngineError("the engine could not run the query")

@@ -18,6 +18,7 @@ from dpsql.model.environment import TableSchema
 
 if TYPE_CHECKING:
     from dpsql.engine.database import ExactTable
+    from dpsql.engine.definitions import Definitions
     from dpsql.engine.transaction import Transaction
 
 
@@ -84,6 +85,24 @@ class Engine(Protocol):
         Args:
             stored_unit: database, schema, table and column that hold the unit, if there is such a column.
 
+        """
+
+    def snapshot(self) -> contextlib.AbstractContextManager[Engine]:
+        """Return a context that holds an engine for one plan, which sees the catalog as it is at one moment."""
+
+    def definitions(self, tables: Collection[str], sized: Collection[str]) -> Definitions:
+        """Return what the catalog says of tables and views of some identities, and of all that the views name.
+
+        Args:
+            tables: the identities.
+            sized: those of public tables, whose number of rows counts, too.
+
+        """
+
+    def while_defined(self, planned: Definitions) -> Engine:
+        """Return an engine that reads rows only while the definitions are as they were planned with.
+
+        Its bounded statements raise an EngineError with a constant message if one of them has changed.
         """
 
     # rows of public tables

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-import duckdb
 import pyarrow as pa
 
 from dpsql.engine.catalog import unique_by
@@ -53,18 +52,24 @@ class Transaction:
 
 
 @contextlib.contextmanager
-def transaction_of(connection: Connection, run_on: RunOn, timeout_seconds: float | None) -> Iterator[Transaction]:
+def transaction_of(
+    connection: Connection,
+    begun: Callable[[Cursor], contextlib.AbstractContextManager[None]],
+    run_on: RunOn,
+    timeout_seconds: float | None,
+) -> Iterator[Transaction]:
     """Open a transaction; it ends without a commit, and its temporary tables end with it.
+
+    Args:
+        connection: the database.
+        begun: holds a transaction on a cursor.
+        run_on: runs each reading.
+        timeout_seconds: limit of time of its begin.
 
     Raises:
         EngineError: it could not begin, or not in time; the message is constant.
 
     """
-    with connection.pinned() as cursor:
-        run_on(lambda opened: opened.rows("BEGIN TRANSACTION"), None, timeout_seconds, cursor)
-        try:
-            yield Transaction(cursor, run_on)
-        finally:
-            # a cursor that is closed ends its transaction, too
-            with contextlib.suppress(duckdb.Error):
-                cursor.rows("ROLLBACK")
+    with connection.pinned() as cursor, contextlib.ExitStack() as held:
+        run_on(lambda opened: held.enter_context(begun(opened)), None, timeout_seconds, cursor)
+        yield Transaction(cursor, run_on)

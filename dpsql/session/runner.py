@@ -23,8 +23,8 @@ from dpsql.answer.policy_view import environment
 from dpsql.answer.result import Result
 from dpsql.answer.stage import Inquiry, tell_curator
 from dpsql.cascade.reader import CURATOR, Reader
-from dpsql.engine import Engine, Sandbox, warn_if_untested
-from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, ReleaseError, Span, StateError
+from dpsql.engine import Definitions, Engine, Sandbox, warn_if_untested
+from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, ReleaseError, StateError
 from dpsql.features.auto import PlanAgain, bound, draw, prepare_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.kinds import kind_of, open_kind_of, with_cap
@@ -37,6 +37,7 @@ from dpsql.plan.outer_query import RESULT
 from dpsql.plan.planner import plan_query
 from dpsql.session.asked_level import Planned, in_asked_words
 from dpsql.session.budget_table import budget_table, standing_of
+from dpsql.session.call_arguments import asked_query, misused, wanted
 from dpsql.session.declare import StateAccess, declare
 from dpsql.session.explain import describe_table, explain_table
 from dpsql.session.lookups import cascade_table, policy_table, releases_table, text_table
@@ -49,11 +50,6 @@ from dpsql.state import Charged, State
 logger = logging.getLogger("dpsql")
 
 Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
-_ARGUMENTS = {
-    "dp_budget": ("unit", "at most the name of one unit, and analysts := ['ana', 'bob']"),
-    "dp_cascade": ("query_hash", "at most one query hash"),
-}
-"""The argument that a function may be given, first or by its name (the shell's way), and what it takes in words."""
 _MOST_PLANS = 8
 """A query with AUTO is planned once more for each histogram; others may store the same ones at the same moment."""
 _AFTER_SECONDS = 20.0
@@ -73,7 +69,13 @@ class StatementRunner:
         self._logs_changes = logs_changes
 
     def plan(
-        self, statement: SelectStatement, options: Mapping[str, object], reader: str, plans: PlanCache | None = None
+        self,
+        statement: SelectStatement,
+        options: Mapping[str, object],
+        reader: str,
+        *,
+        plans: PlanCache | None = None,
+        engine: Engine | None = None,
     ) -> tuple[PrivateQuery, State, Reader]:
         """Plan a SELECT as it would be answered for a reader now.
 
@@ -82,6 +84,7 @@ class StatementRunner:
             options: those beside the text.
             reader: who asks.
             plans: keeps plans instead of the session's own cache.
+            engine: reads the catalog instead of the session's own engine.
 
         Returns:
             The plan, the state that the answer would be written to, and the reader with their clearance.
@@ -90,7 +93,7 @@ class StatementRunner:
         state = self.access.read()
         policy = state.policy()
         cleared = Reader.of(reader, policy)
-        outside = environment(policy, self.engine, self.sandbox, cleared, state.history)
+        outside = environment(policy, engine or self.engine, self.sandbox, cleared, state.history)
         query = with_cap((plans or self._plans).plan(statement, options, outside, reader))
         if query.first.auto:
             query = bound(query, _planner(statement, outside, options), state, cleared)
@@ -99,6 +102,16 @@ class StatementRunner:
 
             query = at_target(query)
         return query, state, cleared
+
+    def _plan_to_read(
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str
+    ) -> tuple[PrivateQuery, State, Reader, Definitions]:
+        """Plan a SELECT in one snapshot of the catalog; return also the definitions of its tables in the snapshot."""
+        with self.engine.snapshot() as engine:
+            query, state, cleared = self.plan(statement, options, reader, engine=engine)
+            tables = {table for part in query.parts for table, _ in part.frame.rows.table_versions}
+            public = {one.table for one in state.policy().public}
+            return query, state, cleared, engine.definitions(tables, tables & public)
 
     def _again(
         self, statement: SelectStatement, options: Mapping[str, object], state: State, cleared: Reader
@@ -151,7 +164,7 @@ class StatementRunner:
 
         def planned(text: SelectStatement, beside: Mapping[str, object]) -> Planned:
             # a text with another level is another text to a cache
-            query, state, cleared = self.plan(text, beside, reader, PlanCache())
+            query, state, cleared = self.plan(text, beside, reader, plans=PlanCache())
             return Planned(query, state, cleared, self._again(text, beside, state, cleared))
 
         return in_asked_words(error, planned, statement, options)
@@ -163,9 +176,10 @@ class StatementRunner:
         reader: str,
         timeout_seconds: float | None,
     ) -> Result:
-        query, state, cleared = self.plan(statement, options, reader)
+        query, state, cleared, defined = self._plan_to_read(statement, options, reader)
         logger.info("private query %s for %s", query_hash(query)[:12], reader)
-        runtime = Runtime(state, self.engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)
+        engine = self.engine.while_defined(defined)
+        runtime = Runtime(state, engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)
         with runtime.until_end:
             auto_charge = Charged()
             for _ in range(_MOST_PLANS):
@@ -175,7 +189,9 @@ class StatementRunner:
                 open_kind_of(query).require_open_runs(query, runtime, cleared)
                 later = price_of_outcomes(query, self._again(statement, options, state, cleared), state, cleared)
                 auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
-                query, _, cleared = self.plan(statement, options, reader)
+                query, _, cleared, now = self._plan_to_read(statement, options, reader)
+                if now != defined:
+                    raise EngineError.redefined()
             else:
                 raise StateError("others change what AUTO chooses by at this moment; ask again")
             if query.first.finish.lost_orders and self._logs_changes:
@@ -229,18 +245,18 @@ class StatementRunner:
                 # one row that says what now holds
                 return text_table(("declared",), [(declare(call, self.access, self.engine),)])
             case "dp_query":
-                return self.answer(*_asked(call), reader, timeout_seconds)
+                return self.answer(*asked_query(call), reader, timeout_seconds)
             case "dp_explain":
-                return self.explained(*self.answerable(*_asked(call), reader))
+                return self.explained(*self.answerable(*asked_query(call), reader))
             case "dp_describe":
-                return describe_table(self.answerable(*_asked(call), reader)[0])
+                return describe_table(self.answerable(*asked_query(call), reader)[0])
             case "dp_budget":
                 return self._budget(call, reader)
-        wanted = _wanted(call, call.named)
+        asked = wanted(call, call.named)
         state = self.access.read()
         match call.name:
             case "dp_cascade":
-                return cascade_table(state, wanted)
+                return cascade_table(state, asked)
             case "dp_policy":
                 return policy_table(state)
             case "dp_tables":
@@ -261,17 +277,17 @@ class StatementRunner:
         return tables.described(statement, outside)
 
     def _budget(self, call: FunctionCall, reader: str) -> Result:
-        wanted = _wanted(call, {name: value for name, value in call.named.items() if name != "analysts"})
+        asked = wanted(call, {name: value for name, value in call.named.items() if name != "analysts"})
         analysts = call.named.get("analysts")
         listed = analysts if isinstance(analysts, tuple) else ()
         coalition = tuple(name.strip() for name in listed if isinstance(name, str))
         if not isinstance(analysts, tuple | None) or len(coalition) < len(listed):
-            raise _misused(call)
+            raise misused(call)
         if reader == CURATOR:
-            return budget_table(self.access.read(), wanted, None if analysts is None else coalition)
+            return budget_table(self.access.read(), asked, None if analysts is None else coalition)
         if isinstance(analysts, tuple) and {folded(name) for name in coalition} != {folded(reader)}:
             raise AccessError("what others hold is for the curator; leave analysts out")
-        return budget_table(self.access.read(), wanted, (reader,), is_own=True)
+        return budget_table(self.access.read(), asked, (reader,), is_own=True)
 
 
 def _planner(statement: SelectStatement, outside: Environment, options: Mapping[str, object]) -> PlanAgain:
@@ -281,48 +297,6 @@ def _planner(statement: SelectStatement, outside: Environment, options: Mapping[
         return with_cap(plan_query(statement, outside, options, found))
 
     return planned
-
-
-def _asked(call: FunctionCall) -> tuple[SelectStatement, Mapping[str, object]]:
-    """The SELECT inside ``dp_query($$…$$, rho := 0.1)``, dp_explain or dp_describe, and its options."""
-    if len(call.positional) != 1 or not isinstance(call.positional[0], str):
-        raise PolicyError(f"{call.name} takes the query as text: FROM {call.name}($$ SELECT … $$, rho := 0.1)")
-    inner = read_statement(call.positional[0])
-    if not isinstance(inner, SelectStatement):
-        raise _no_select(inner, call.span)
-    return inner, call.named
-
-
-def _no_select(inner: FunctionCall | ShowStatement, span: Span | None) -> ParseError:
-    """Return the refusal of a text inside dp_query, dp_explain or dp_describe that is no SELECT."""
-    match inner:
-        case FunctionCall():
-            hint = f"{inner.name}() is a statement of its own."
-        case ShowTables():
-            hint = "SHOW TABLES is a statement of its own; FROM dp_tables() lists the tables with their columns."
-        case _:
-            hint = "DESCRIBE is a statement of its own; FROM dp_tables() lists the tables with their columns."
-    return ParseError("dp_query, dp_explain and dp_describe take a SELECT.", span, hint=hint)
-
-
-def _wanted(call: FunctionCall, named: Mapping[str, object]) -> tuple[str, ...]:
-    """The one text that a function may be given, first or by its name; none where it is left out.
-
-    Raises:
-        PolicyError: there are other arguments.
-
-    """
-    name, _ = _ARGUMENTS.get(call.name, ("", ""))
-    given = (*call.positional, *named.values())
-    texts = tuple(value for value in given if isinstance(value, str))
-    if set(named) - {name} or len(texts) < len(given) or len(given) > bool(name):
-        raise _misused(call)
-    return texts
-
-
-def _misused(call: FunctionCall) -> PolicyError:
-    _, takes = _ARGUMENTS.get(call.name, ("", "no argument"))
-    return PolicyError(f"{call.name} takes {takes}")
 
 
 def answer(

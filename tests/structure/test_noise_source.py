@@ -97,7 +97,7 @@ FINDINGS: Mapping[Search, list[str]] = {
         "dpsql.cascade.cascade: SystemEntropy()",
         "dpsql.session.runner: NoiseSource(SystemEntropy())",
         "dpsql.session.runner: Runtime(state, self.engine, self.sandbox, self.noise_source)",
-        "dpsql.session.runner: Runtime(state, self.engine, self.sandbox, self.noise_source, "
+        "dpsql.session.runner: Runtime(state, engine, self.sandbox, self.noise_source, "
         "logs_changes=self._logs_changes)",
         "dpsql.session.runner: SystemEntropy()",
     ],

@@ -1,0 +1,100 @@
+"""Definitions of the tables that a query reads: the facts of the catalog that its plan rests on.
+
+A plan reads keys, types, collations and texts of views, and rows are read later. Meanwhile another connection can
+replace a table. So the definitions are read twice: with the plan, in one snapshot of the catalog, and in each
+transaction that reads rows (docs/proofs/relations.md, *Facts of the catalog*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from dpsql.engine.catalog import canonical_name
+from dpsql.engine.connection import Cursor
+from dpsql.model.environment import folded
+
+_DATABASES = "SELECT database_name, path, type, current_setting('default_collation') FROM duckdb_databases()"
+_TABLES = (
+    "SELECT database_name, schema_name, table_name, coalesce(sql, ''), table_oid, estimated_size FROM duckdb_tables() "
+    "WHERE NOT (internal OR temporary)"
+)
+_VIEWS = (
+    "SELECT database_name, schema_name, view_name, coalesce(sql, ''), view_oid, NULL FROM duckdb_views() "
+    "WHERE NOT (internal OR temporary)"
+)
+_MACROS = (
+    "SELECT database_name, schema_name, function_name, concat(parameters::VARCHAR, ' ', macro_definition), "
+    "function_oid, NULL FROM duckdb_functions() WHERE NOT internal"
+)
+_Entry = tuple[str, str, str, str, int, int | None]
+"""An entry of the catalog: its database, schema, name and definition, its number, and about how many rows it has."""
+Fact = tuple[object, ...]
+"""An entry without its rows, or a table with the database that holds it."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Definitions:
+    """Facts of the catalog on some tables, in one snapshot. Its text shows nothing: it may hold members of an ENUM.
+
+    Attributes:
+        home: name of the curator's own database.
+        tables: identities of the tables.
+        sized: those of public tables. Their number of rows is a fact too: it decides how many rows match one row.
+        facts: for each table its own entry with its database, and the entries that its view names, of any depth. A
+            table that is not there has none.
+
+    """
+
+    home: str
+    tables: frozenset[str]
+    sized: frozenset[str]
+    facts: Mapping[str, frozenset[Fact]]
+
+    def are_seen_by(self, cursor: Cursor) -> bool:
+        """Return whether a cursor sees the same facts."""
+        return read_definitions(cursor, self.home, self.tables, self.sized) == self
+
+
+def read_definitions(cursor: Cursor, home: str, tables: Collection[str], sized: Collection[str]) -> Definitions:
+    """Return the definitions of tables and views as a cursor sees them. The arguments are those of `Definitions`."""
+    databases = {name: tuple(facts) for name, *facts in cursor.rows(_DATABASES)}
+    prefixes = {name: "" if name == home else f"{facts[0] or name}:" for name, facts in databases.items()}
+    listed: list[_Entry] = cursor.rows(_TABLES)
+    found, views = _by_identity(listed, tables, prefixes), dict[str, _Entry]()
+    if len(found) < len(tables):
+        # views and macros take longer to list; a table names neither under the settings that a cursor pins
+        listed = listed + cursor.rows(_VIEWS)
+        views = _by_identity(listed, tables, prefixes)
+        listed = listed + cursor.rows(_MACROS) if len(views) > len(found) else listed
+    facts = {
+        name: frozenset(
+            {
+                (*entry[:5], entry[5] if name in sized else None, *databases[entry[0]]),
+                *(() if name in found else _named_in(entry[3], listed)),
+            }
+        )
+        for name, entry in (views or found).items()
+    }
+    return Definitions(home, frozenset(tables), frozenset(sized), facts)
+
+
+def _by_identity(listed: Iterable[_Entry], wanted: Collection[str], prefixes: dict[str, str]) -> dict[str, _Entry]:
+    """Return the entries of some identities."""
+    identified = ((canonical_name(entry[:3], prefixes), entry) for entry in listed if entry[0] in prefixes)
+    return {name: entry for name, entry in identified if name in wanted}
+
+
+def _named_in(definition: str, listed: Iterable[_Entry]) -> set[Fact]:
+    """Return the entries whose names are part of a definition, or of a definition that they lead to.
+
+    A name that is part of another word counts: one entry too many only lets a reading fail that could succeed.
+    """
+    left, texts, found = list(listed), [definition], set[Fact]()
+    while texts:
+        text = folded(texts.pop())
+        named = [entry for entry in left if folded(entry[2]) in text]
+        left = [entry for entry in left if entry not in named]
+        found.update(entry[:5] for entry in named)
+        texts += [entry[3] for entry in named]
+    return found
