@@ -7,6 +7,7 @@ transaction that reads rows (docs/proofs/relations.md, *Facts of the catalog*).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ _TABLES = (
     "SELECT database_name, schema_name, table_name, coalesce(sql, ''), table_oid, estimated_size FROM duckdb_tables() "
     "WHERE NOT (internal OR temporary)"
 )
+_LAST_NAME = re.compile(r'(?:"((?:[^"]|"")*)"|([^".:]*))$')
+"""The name of a table at the end of its identity."""
 _VIEWS = (
     "SELECT database_name, schema_name, view_name, coalesce(sql, ''), view_oid, NULL FROM duckdb_views() "
     "WHERE NOT (internal OR temporary)"
@@ -60,23 +63,37 @@ def read_definitions(cursor: Cursor, home: str, tables: Collection[str], sized: 
     """Return the definitions of tables and views as a cursor sees them. The arguments are those of `Definitions`."""
     databases = {name: tuple(facts) for name, *facts in cursor.rows(_DATABASES)}
     prefixes = {name: "" if name == home else f"{facts[0] or name}:" for name, facts in databases.items()}
-    listed: list[_Entry] = cursor.rows(_TABLES)
-    found, views = _by_identity(listed, tables, prefixes), dict[str, _Entry]()
+    names = sorted({_name_of(identity) for identity in tables})
+    # lower() folds more letters than identities do, and the identities of all tables would take longer
+    likely = f"{_TABLES} AND lower(table_name) IN ({', '.join('lower(?)' for _ in names)})"
+    found = _by_identity(cursor.rows(likely, names), tables, prefixes)
+    listed: list[_Entry] = []
+    views: dict[str, _Entry] = {}
     if len(found) < len(tables):
         # views and macros take longer to list; a table names neither under the settings that a cursor pins
-        listed = listed + cursor.rows(_VIEWS)
-        views = _by_identity(listed, tables, prefixes)
-        listed = listed + cursor.rows(_MACROS) if len(views) > len(found) else listed
+        views = _by_identity(cursor.rows(_VIEWS), tables, prefixes)
+        listed = [row for query in (_TABLES, _VIEWS, _MACROS) for row in cursor.rows(query)] if views else []
     facts = {
         name: frozenset(
             {
                 (*entry[:5], entry[5] if name in sized else None, *databases[entry[0]]),
-                *(() if name in found else _named_in(entry[3], listed)),
+                *(_named_in(entry[3], listed) if name in views else ()),
             }
         )
-        for name, entry in (views or found).items()
+        for name, entry in (found | views).items()
     }
     return Definitions(home, frozenset(tables), frozenset(sized), facts)
+
+
+def _name_of(identity: str) -> str:
+    """Return the name of a table of an identity, as identities fold it.
+
+    >>> _name_of("main.visits"), _name_of('/a/b.duckdb:main."the ""old"" visits"')
+    ('visits', 'the "old" visits')
+    """
+    found = _LAST_NAME.search(identity)
+    quoted, plain = found.groups() if found else (None, identity)
+    return plain if quoted is None else quoted.replace('""', '"')
 
 
 def _by_identity(listed: Iterable[_Entry], wanted: Collection[str], prefixes: dict[str, str]) -> dict[str, _Entry]:
