@@ -57,9 +57,11 @@ def tried_cures() -> Iterator[None]:
     """Plan what refusals from here on tell people to write, for nothing; declarations are left out."""
     plan = StatementRunner.plan
 
-    def planned(asked: StatementRunner, statement: SelectStatement, options: Mapping[str, object], reader: str) -> Any:
+    def planned(
+        asked: StatementRunner, statement: SelectStatement, options: Mapping[str, object], reader: str, **named: Any
+    ) -> Any:
         try:
-            return plan(asked, statement, options, reader)
+            return plan(asked, statement, options, reader, **named)
         except UnsupportedQueryError as error:
             before = [(one.code, one.message) for one in error.refusals]
             for refusal in error.refusals:

@@ -63,10 +63,14 @@ class _Watch:
         plan = StatementRunner.plan
 
         def planned(
-            asked: StatementRunner, statement: SelectStatement, options: Mapping[str, object], reader: str
+            asked: StatementRunner,
+            statement: SelectStatement,
+            options: Mapping[str, object],
+            reader: str,
+            **named: Any,
         ) -> tuple[PrivateQuery, State, Reader]:
             self._asked = statement, asked.engine
-            self._plan = plan(asked, statement, options, reader)
+            self._plan = plan(asked, statement, options, reader, **named)
             return self._plan
 
         self.planned = planned
