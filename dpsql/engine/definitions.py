@@ -20,6 +20,10 @@ _TABLES = (
     "SELECT database_name, schema_name, table_name, coalesce(sql, ''), table_oid, estimated_size FROM duckdb_tables() "
     "WHERE NOT (internal OR temporary)"
 )
+_TYPES = (
+    "SELECT database_name, schema_name, type_name, concat(logical_type, ' ', labels::VARCHAR), type_oid, NULL "
+    "FROM duckdb_types() WHERE NOT internal"
+)
 _LAST_NAME = re.compile(r'(?:"((?:[^"]|"")*)"|([^".:]*))$')
 """The name of a table at the end of its identity."""
 _VIEWS = (
@@ -70,9 +74,9 @@ def read_definitions(cursor: Cursor, home: str, tables: Collection[str], sized: 
     listed: list[_Entry] = []
     views: dict[str, _Entry] = {}
     if len(found) < len(tables):
-        # views and macros take longer to list; a table names neither under the settings that a cursor pins
+        # these take longer to list; a table names neither views nor macros, and its types stand in its definition
         views = _by_identity(cursor.rows(_VIEWS), tables, prefixes)
-        listed = [row for query in (_TABLES, _VIEWS, _MACROS) for row in cursor.rows(query)] if views else []
+        listed = [row for query in (_TABLES, _VIEWS, _MACROS, _TYPES) for row in cursor.rows(query)] if views else []
     facts = {
         name: frozenset(
             {

@@ -32,7 +32,8 @@ CREATE TABLE meals (stay INTEGER, dish VARCHAR);
 CREATE TABLE prices (dish VARCHAR, price INTEGER);
 CREATE TABLE badges (badge VARCHAR, door VARCHAR);
 CREATE MACRO shortened(name) AS left(name, 6);
-CREATE VIEW inner_rows AS SELECT person, city FROM stays;
+CREATE TYPE number AS INTEGER;
+CREATE VIEW inner_rows AS SELECT person::number AS person, city FROM stays;
 CREATE VIEW seen AS SELECT person, shortened(city) AS city FROM inner_rows;
 INSERT INTO people SELECT i, 'home ' || i % 3 FROM range(300) t(i);
 INSERT INTO stays SELECT i, i % 300, 'city ' || i % 3 FROM range(600) t(i);
@@ -134,7 +135,7 @@ KINDS = {
         "person",
         "seen",
         "CREATE OR REPLACE VIEW inner_rows AS SELECT stay AS person, city FROM stays",
-        "CREATE OR REPLACE VIEW inner_rows AS SELECT person, city FROM stays",
+        "CREATE OR REPLACE VIEW inner_rows AS SELECT person::number AS person, city FROM stays",
     ),
     "macro in a view": Kind(
         "city",
@@ -142,6 +143,13 @@ KINDS = {
         "seen",
         "CREATE OR REPLACE MACRO shortened(name) AS upper(name)",
         "CREATE OR REPLACE MACRO shortened(name) AS left(name, 6)",
+    ),
+    "type in a view": Kind(
+        "city",
+        "person",
+        "seen",
+        "DROP TYPE number; CREATE TYPE number AS TINYINT",
+        "DROP TYPE number; CREATE TYPE number AS INTEGER",
     ),
     "table below a view": Kind(
         "city",
