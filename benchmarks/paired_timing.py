@@ -5,6 +5,7 @@ pair to pair, so that a slow minute of the machine meets both. A process measure
 
 - *import*: ``import dpsql``, and of what it needs.
 - *plan*: ``dp_explain`` over a table of one row, the median of several texts after a first one.
+- *small release*: a count over 1,000 rows that was not asked before, the median of several.
 - *first release* of a count at 100,000 private keys, charged and stored in a file.
 - *re-release*: the same text again, the median of several.
 
@@ -36,7 +37,7 @@ ALLOWED_RATIO = 1.05
 CONFIDENCE = 0.95
 FEWEST_PAIRS = 6
 """Fewer have no interval."""
-MEASURES = ("import", "plan", "first release", "re-release")
+MEASURES = ("import", "plan", "small release", "first release", "re-release")
 
 # Runs in both trees, so it may use nothing that one of them lacks. Every key has enough units to be shown.
 CHILD = """
@@ -68,11 +69,18 @@ with dpsql.connect(f"{folder}/keys.duckdb", threads=threads, allow_unsigned_exte
     session.sql("CALL dp_unit('person', rho_budget := 1000, delta_threshold := 0.5, delta_conversion := 1e-6)")
     session.sql(PROTECTION.format("one"))
     session.sql(PROTECTION.format("many"))
+    session.connection.execute("CREATE TABLE small AS SELECT i AS unit, i % 9 AS key, i AS size FROM range(1000) t(i)")
+    session.sql(PROTECTION.format("small"))
     times = []
     for number in range(repeats + 1):
         question = QUERY.format(number, "one")
         times.append(timed(session, f"FROM dp_explain($${question}$$, rho := 1, delta := 1e-6)")[0])
     seconds["plan"] = statistics.median(times[1:])
+    times = []
+    for number in range(repeats + 1):
+        small = QUERY.format("", "small").replace("GROUP", f"WHERE size <> {number} GROUP")
+        times.append(timed(session, small, rho=4.0, delta=1e-6)[0])
+    seconds["small release"] = statistics.median(times[1:])
     seconds["first release"], answer = timed(session, QUERY.format("", "many"), rho=4.0, delta=1e-6)
     assert len(answer) > 0.95 * keys, f"only {len(answer)} of {keys} keys are shown"
     times = []

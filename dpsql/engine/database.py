@@ -152,7 +152,14 @@ class DuckDBEngine(PublicRows):
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         if stored_unit:
-            found = self._run(lambda cursor: _table_of_one_row(cursor, stored_unit, sql), listed_keys, timeout_seconds)
+
+            def read(cursor: Cursor) -> pa.Table | None:
+                if not unique_by(cursor, stored_unit):
+                    return None
+                self._require_definitions(cursor)
+                return cursor.table(sql(True))
+
+            found = self._run(read, listed_keys, timeout_seconds, checks=False)
             if found is not None:
                 return ExactTable(found)
         text = sql(False)
@@ -192,7 +199,7 @@ class DuckDBEngine(PublicRows):
             [relation],
         )
         sql = write(most)
-        (row,) = self._run(lambda cursor: cursor.rows(sql), listed_keys, timeout_seconds)
+        (row,) = self._run(lambda cursor: cursor.rows(sql), listed_keys, timeout_seconds, checks=False)
         if remembered_by:
             if len(self._sizes) >= _MOST_SIZES:
                 self._sizes.clear()
@@ -259,7 +266,7 @@ class DuckDBEngine(PublicRows):
         """Yield an engine for one plan: all that it asks of the catalog is answered in one transaction."""
         planning = copy.copy(self)
         home = self._connection.home()
-        with self._connection.pinned() as cursor, self._begun(cursor):
+        with self._connection.pinned() as cursor, self._begun(cursor, checks=False):
             planning._connection = OpenConnection(self._connection, cursor, home)
             yield planning
 
@@ -280,8 +287,12 @@ class DuckDBEngine(PublicRows):
         return reading
 
     @contextlib.contextmanager
-    def _begun(self, cursor: Cursor) -> Iterator[None]:
-        """Hold a transaction that reads rows; it ends without a commit.
+    def _begun(self, cursor: Cursor, *, checks: bool = True) -> Iterator[None]:
+        """Hold a transaction; it ends without a commit.
+
+        Args:
+            cursor: the cursor.
+            checks: whether it reads rows for an answer, so that definitions are required.
 
         Raises:
             _RedefinedError: a definition that the plan rests on has changed.
@@ -289,13 +300,17 @@ class DuckDBEngine(PublicRows):
         """
         cursor.rows("BEGIN TRANSACTION")
         try:
-            if self._planned and not self._planned.are_seen_by(cursor):
-                raise _RedefinedError
+            if checks:
+                self._require_definitions(cursor)
             yield
         finally:
             # a cursor that is closed ends its transaction, too
             with contextlib.suppress(duckdb.Error):
                 cursor.rows("ROLLBACK")
+
+    def _require_definitions(self, cursor: Cursor) -> None:
+        if self._planned and not self._planned.are_seen_by(cursor):
+            raise _RedefinedError
 
     def _run(
         self,
@@ -303,13 +318,15 @@ class DuckDBEngine(PublicRows):
         listed_keys: pa.Table | None,
         timeout_seconds: float | None,
         opened: Cursor | None = None,
+        *,
+        checks: bool = True,
     ) -> _T:
         failed: type[Exception] | None = None
         with self._reading(timeout_seconds, opened) as (cursor, expired):
             try:
                 if listed_keys is not None:
                     cursor.offer(LISTED_KEYS, listed_keys)
-                with contextlib.nullcontext() if opened else self._begun(cursor):
+                with contextlib.nullcontext() if opened else self._begun(cursor, checks=checks):
                     found = read(cursor)
             except Exception as error:
                 failed = type(error)
@@ -341,11 +358,6 @@ class DuckDBEngine(PublicRows):
         # raised outside the handler, as in aggregate
         if failed or expired.is_set():
             raise _failure(expired, failed)
-
-
-def _table_of_one_row(cursor: Cursor, stored_unit: Sequence[str], sql: Callable[[bool], str]) -> pa.Table | None:
-    """Return the rows of a query, or None if no constraint keeps the unit column unique."""
-    return cursor.table(sql(True)) if unique_by(cursor, stored_unit) else None
 
 
 def _failure(expired: threading.Event, kind: type[Exception] | None = None) -> EngineError:
