@@ -7,6 +7,7 @@ stays, and the next question is planned on the new definitions.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from dpsql.engine.connection import Cursor
 from dpsql.errors import EngineError
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state.ledger import Ledger
+from tests.hostile_texts import Writer
+from tests.one_person import Size, opened
 
 TABLES = """
 CREATE TABLE people (person INTEGER PRIMARY KEY, home VARCHAR);
@@ -316,3 +319,19 @@ def test_changes_of_other_tables_fail_no_question(session: dpsql.Session) -> Non
     with after_charges(lambda: other.execute(f"{STAYS}; INSERT INTO badges FROM badges")):
         kind = KINDS["type of the unit"]
         assert len(session.sql(question(kind, WAYS[0]), rho=1.0, delta=1e-6).fetchall()) == 3
+
+
+PLACE = re.compile(r'"memory"\."main"\."(\w+)"')
+
+
+def test_a_plan_lists_each_table_that_its_rows_are_read_from() -> None:
+    side = opened(Size(rows=10, units=5, of_the_person=0), None, timeout_seconds=30)
+    try:
+        plans = [plan for number in range(30) if not isinstance(plan := side.plan(Writer(number).text()), str)]
+    finally:
+        side.close()
+    frames = [part.frame for plan in plans for part in plan.parts]
+    listed = [{table.removeprefix("main.") for table, _ in frame.rows.table_versions} for frame in frames]
+    read = [set(PLACE.findall(frame.rows_sql.relation)) for frame in frames]
+    assert len(set().union(*read)) == 6
+    assert [places - tables for places, tables in zip(read, listed, strict=True)] == [set()] * len(frames)
