@@ -333,5 +333,5 @@ def test_a_plan_lists_each_table_that_its_rows_are_read_from() -> None:
     frames = [part.frame for plan in plans for part in plan.parts]
     listed = [{table.removeprefix("main.") for table, _ in frame.rows.table_versions} for frame in frames]
     read = [set(PLACE.findall(frame.rows_sql.relation)) for frame in frames]
-    assert len(set().union(*read)) == 6
+    assert set().union(*read) >= {"visits", "stays", "items", "wards", "codes"}
     assert [places - tables for places, tables in zip(read, listed, strict=True)] == [set()] * len(frames)
