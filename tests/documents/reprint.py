@@ -19,7 +19,11 @@ from tests.documents.pages import ROOT, read_page
 
 def reprinted(path: Path, root: Path = ROOT) -> str:
     """Return the text of a page with the outputs of a new run."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), mock.patch.dict("os.environ", COLUMNS="100"):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        mock.patch.dict("os.environ", COLUMNS="100"),
+    ):
         Path("sample_data").symlink_to(ROOT / "sample_data")
         outputs = run_page(read_page(path, root)).outputs
     done, rest = "", path.read_text(encoding="utf-8")

@@ -21,6 +21,7 @@ from dpsql.frontends.shell.launch import install_extension
 from dpsql.model.private_query import OPTION_NAMES
 from dpsql.session.declare import ARGUMENTS
 from dpsql.sql.statements import DECLARATIONS, TABLE_FUNCTIONS
+from tests.documents.page_numbers import check_listed
 from tests.end_to_end.shell_story import NEARBY, PROGRAM, QUESTION, play
 from tests.end_to_end.shell_terminal import QUIET, SHELL, Terminal, needs_shell
 from tests.serving import door, in_background, token_of
@@ -385,6 +386,7 @@ def test_the_page_about_the_shell_runs_as_it_is_written() -> None:
     (printed,) = re.findall(r"^```\n(error .*?)^┌", page, re.MULTILINE | re.DOTALL)
     assert re.findall(r"^\w+", printed, re.MULTILINE) == heads[:3] == ["error", "bounds", "price"]
     assert _without_numbers(lines[0]) == _without_numbers(printed.splitlines()[0])
+    check_listed("docs/shell.md", printed, err)
     assert heads.count("price") == 3
     assert max(map(len, err.splitlines())) <= 100
     # the receipt of the last answer before it
