@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from scipy.special import ndtri
 
+import dpsql
 from benchmarks import discrete_noise, range_queries
 from dpsql.accounting import gaussian
 from dpsql.accounting.window import shown_once, window_delta, window_threshold
@@ -215,6 +216,23 @@ def _quantiles(confidence: float) -> list[str]:
     return [f"{quantile:.2f}" for _, quantile in QUANTILES[confidence]] + [f"{fixed:.3f}"]
 
 
+def _budget(epsilon: float, settings: str) -> float:
+    """Return the rho of a unit's budget of this epsilon and delta 1e-6."""
+    with dpsql.connect() as session:
+        session.sql(f"CALL dp_unit('reader', epsilon_budget := {epsilon}, delta_budget := 1e-6, {settings})")
+        (row,) = session.sql("FROM dp_budget('reader')").df().to_dict("records")
+        return float(row["rho_budget"])
+
+
+def _budgets(epsilon: float, digits: int) -> list[str]:
+    zcdp, gaussian, listed = (
+        _budget(epsilon, settings)
+        for settings in ("composition := 'zcdp'", "composition := 'gaussian'", "thresholds := false")
+    )
+    more = [f"{100 * (ratio - 1):.1f}" for ratio in (gaussian / zcdp, listed / gaussian)]
+    return [f"{zcdp:.{digits}f}", f"{gaussian:.{digits}f}", more[0], f"{listed:.{digits}f}", more[1]]
+
+
 def _printed(page: str, pattern: str) -> list[str]:
     """Return the numbers that a pattern finds in the outputs of a page, which its own test compares."""
     output = "".join(block.output or "" for block in read_page(ROOT / page).blocks)
@@ -233,6 +251,19 @@ QUOTES = (
     Quote("README.md", "as epsilon {}.", partial(_printed, "README.md", _SPENT)),
     Quote("README.md", "not {}.", lambda: [f"{10 * float(*_printed('README.md', _SPENT)):.2f}"]),
     Quote("docs/tutorial-sql.md", "so far: {} of 3.", partial(_printed, "docs/tutorial-sql.md", _SPENT)),
+    *(
+        Quote(
+            "docs/sql-declarations.md",
+            f"| {epsilon:g} | {{}} | {{}} ({{}} %{words[0]}) | {{}} ({{}} %{words[1]}) |",
+            partial(_budgets, epsilon, digits),
+        )
+        for epsilon, digits, words in (
+            (0.1, 6, (" more", " more again")),
+            (1, 4, ("", "")),
+            (3, 4, ("", "")),
+            (10, 3, ("", "")),
+        )
+    ),
     *(
         Quote(
             _SHARES,
