@@ -96,6 +96,23 @@ def _arete() -> list[str]:
     return [f"{law.variance:.5f}" for law in laws]
 
 
+def _arete_loss() -> list[str]:
+    density = divisible.Arete.of_conjecture_30(11, 1).density(np.arange(-12, 12, 0.05))
+    return [f"{float(np.abs(np.log(density[20:] / density[:-20])).max()):.3f}"]
+
+
+def _nearest_multiples() -> list[str]:
+    """Return the laws of epsilon 3 in footnote 7's row, those that cost more, their worst loss, those below Δ/r."""
+    pairs = [(change, spacing) for change in range(2, 13) for spacing in range(2, change + 1)]
+    losses = []
+    for change, spacing in pairs:
+        law = MultiScaleLaplace(spacing, change // spacing, gamma_for(2), gamma_for(1 / (spacing // 2)))
+        logs = law.log_pmf(np.arange(-60 * change, 60 * change + 1))
+        losses.append(max(float(np.abs(logs[move:] - logs[:-move]).max()) for move in range(1, change + 1)))
+    below = sum((change + spacing // 2) // spacing * spacing < change for change, spacing in pairs)
+    return [f"{len(pairs)}", f"{sum(loss > 3 for loss in losses)}", f"{max(losses):.2f}", f"{below}"]
+
+
 def _residues() -> list[str]:
     parties, scale = 20, 8
     law = MultiScaleLaplace.of(6, scale)
@@ -277,6 +294,13 @@ QUOTES = (
     Quote(_PROOF, "the variances are {} and {}; discrete Laplace noise has {}.", _spaced_variances),
     Quote(_PROOF, "`b = 1/3` the paper claims 3, and {} is true.", _loose_split),
     Quote(_PROOF, "at a designed epsilon of 2 leaks {} under", _replaced_price),
+    Quote(_PROOF, "at `ε = 11` and a change of 1 is {}.", _arete_loss),
+    Quote(
+        _ERRATA,
+        "there are {} laws of a designed epsilon of 3. With `⌊Δ/r⌋`, {} of them cost more, up to {}. "
+        "With the other `Δ_0` none does, though it is below `Δ/r` in {}:",
+        _nearest_multiples,
+    ),
     Quote(_ERRATA, "the smallest epsilon is {};", _loose_split),
     Quote(_ERRATA, "Variance {} in place of {} at Δ 100, ε 8;", lambda: _spaced_variances()[1::-1]),
     Quote(_ERRATA, "{} against {} at ε 5;", _below_laplace),

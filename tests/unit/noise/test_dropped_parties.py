@@ -58,6 +58,15 @@ def test_the_difference_of_two_sums_of_the_same_noisy_numbers_is_the_late_party_
     assert total(first, NIGHTS) - total(again, WITHOUT_EAST) == noisy["east"]
 
 
+def test_revealed_masks_make_the_late_numbers_bare() -> None:
+    """The masks of the two others with the late party are known; only the sum of these masks matters."""
+    entropy = SeededEntropy(51)
+    noisy = noisy_numbers(NIGHTS, LAW.share(3), entropy)
+    sent = masked(noisy, entropy)
+    revealed = total(sent, WITHOUT_EAST) - sum(noisy[party] for party in WITHOUT_EAST)
+    assert (total(sent, ["east"]) + revealed) % 2**64 == noisy["east"]
+
+
 def test_the_same_noisy_numbers_again_cost_the_late_party_the_epsilon_of_one_share() -> None:
     """The two sums are one to one with the second sum and the late numbers, which are independent."""
     one, two = LAW.share(3), GeneralizedDiscreteLaplace(2 * LAW.share(3).shape, LAW.gamma)
