@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,3 +34,15 @@ class ScriptedEntropy:
     @property
     def left(self) -> int:
         return len(self._script)
+
+
+@contextmanager
+def seeded_system(seed: int) -> Iterator[None]:
+    """Replace the operating system's generator: each draw and salt of this process is then the same for one seed."""
+    entropy = SeededEntropy(seed)
+
+    def urandom(size: int) -> bytes:
+        return entropy.words(-(-size // 8)).tobytes()[:size]
+
+    with mock.patch("os.urandom", urandom):
+        yield

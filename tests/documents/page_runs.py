@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
-
-import pytest
 
 import dpsql
 from dpsql.errors import UnsupportedQueryError
@@ -17,10 +17,15 @@ from dpsql.frontends import cli
 from dpsql.session.runner import StatementRunner
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.cures import Question, cures_of, mended
-from tests.documents.pages import Block, Page, commands, statements, without_numbers
+from tests.deterministic_entropy import seeded_system
+from tests.documents.page_numbers import check_outputs
+from tests.documents.pages import Block, Page, commands, statements
 from tests.end_to_end.printed_answers import short_answers
 from tests.golden.facts import Entry
 from tests.golden.observed import observed
+
+SEED = 6
+"""Seed of the noise of a run. The noise that the page shows is other noise."""
 
 # Commands that a page may show and no test of pages runs, with the reason.
 NOT_RUN = {
@@ -32,24 +37,49 @@ NOT_RUN = {
 }
 
 
-def run_page(page: Page, capsys: pytest.CaptureFixture[str]) -> list[list[Entry]]:
-    """Run the blocks in order, compare what they print, and return what each has asked."""
+@dataclass(frozen=True)
+class Run:
+    """A run of a page: for each block the entries of a golden file, and the outputs of the page with the printed ones.
+
+    Attributes:
+        asked: entries of what each block has asked.
+        outputs: for each block with an output its place, the output on the page, and the printed one.
+
+    """
+
+    asked: list[list[Entry]]
+    outputs: list[tuple[str, str, str]]
+
+
+def run_page(page: Page) -> Run:
+    """Run the blocks of a page in order, with the noise of the operating system."""
     names: dict[str, object] = {}
-    asked: list[list[Entry]] = []
+    run = Run([], [])
     with contextlib.ExitStack() as sessions, tried_cures(), short_answers(), observed() as seen:
         for block in page.blocks:
-            before = len(seen)
-            capsys.readouterr()
-            place = f"{page.name}, line {block.line}"
-            run_block(block, page, names, sessions)
-            asked.append(seen[before:])
+            before, place = len(seen), f"{page.name}, line {block.line}"
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                run_block(block, page, names, sessions)
+            run.asked.append(seen[before:])
             if block.output is not None:
-                printed, expected = without_numbers(capsys.readouterr().out), without_numbers(block.output)
-                assert printed == expected, f"{place}: printed {printed!r} in place of {expected!r}"
+                run.outputs.append((place, block.output, printed.getvalue()))
         for value in names.values():
             if isinstance(value, dpsql.Session):
                 value.close()
-    return asked
+    return run
+
+
+def compared_run(page: Page) -> Run:
+    """Run a page with seeded noise, and compare what it prints with the page.
+
+    Raises:
+        AssertionError: an output differs.
+
+    """
+    with seeded_system(SEED):
+        run = run_page(page)
+    check_outputs(page.name, run.outputs)
+    return run
 
 
 @contextlib.contextmanager

@@ -20,8 +20,6 @@ ROOT = Path(__file__).parents[2]
 
 _BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"^<!-- (run by|tables for each block|tables):? (.*?) -->$", re.MULTILINE)
-_BELOW_ANSWER = re.compile(r"(nothing|missed|null|error|bounds|price|groups|notes| {7}) +\S")
-_NUMBER = re.compile(r"\b[0-9a-f]{8,64}\b|-?\d[\d.,]*(e[-+]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -101,20 +99,6 @@ def commands(sh: str) -> list[list[str]]:
             found.append(words)
     assert not waiting.strip(), f"a quotation is not closed: {waiting}"
     return found
-
-
-def without_numbers(text: str) -> list[str]:
-    """Return the parts of an output that are the same each time: no numbers, hashes, rows, and sentences of noise."""
-    kept, in_rows = [], False
-    for line in text.strip().splitlines():
-        if line[:1] in ("├", "└"):
-            in_rows = line[0] == "├"
-        elif found := _BELOW_ANSWER.match(line):
-            # which lines there are besides, and what they say, follows from noisy numbers
-            kept += [found[1]] if found[1] in ("error", "bounds", "price") else []
-        elif not in_rows and set(line) - set("─┌┬┐ "):
-            kept.append(re.sub(r"[\s─]+", " ", _NUMBER.sub("#", line)).strip())
-    return kept
 
 
 def with_block(page: str, begins: str, block: str, ends: str) -> str:

@@ -9,19 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents.page_runs import run_page
+from tests.documents.page_runs import compared_run
 from tests.documents.pages import ROOT, read_page
 
 PAGES = ("aggregate.md", "mechanism.md", "front-end.md")
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_example_of_a_page_runs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
     monkeypatch.chdir(tmp_path)
-    run_page(read_page(ROOT / "docs" / "contribute" / name), capsys)
+    compared_run(read_page(ROOT / "docs" / "contribute" / name))
 
 
 def test_every_page_with_code_is_run() -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from dpsql.frontends.cli import main
 from dpsql.frontends.dbt.project import PACKAGE, write_project_files
+from tests.documents.page_numbers import check_listed
 
 ROOT = Path(__file__).parents[2]
 STEPS = Path(__file__).with_name("dbt_steps.py")
@@ -332,16 +333,17 @@ def test_the_tutorial_runs_as_written(tmp_path: Path, monkeypatch: pytest.Monkey
         assert ran.steps[i]["success"], ran.printed(i)
         printed = _without_numbers(ran.printed(i))
         assert all(line in printed for line in _without_numbers(block)), (block, ran.printed(i))
+    check_listed("docs/dbt.md", "".join(expected), "\n".join(map(ran.printed, range(len(commands)))))
 
 
 def _without_numbers(text: str) -> list[str]:
-    """Return lines without the time and the numbers; of a table its frame; of bounds not which column has the least."""
+    """Return lines without times and numbers, except those of a plan; a table's frame; bounds without their column."""
     lines = [
         re.sub(r"^\d\d:\d\d:\d\d +|(?<=visits_by_city: )(?=.*at least [\d.]+ %).*", "", line)
         for line in text.splitlines()
     ]
     rows = [
-        re.sub(r"[\d.]+(e-\d+)?|…|s\\]$", "#", line.strip())
+        line.strip() if line.startswith("-- ") else re.sub(r"[\d.]+(e-\d+)?|…|s\\]$", "#", line.strip())
         for line in lines
         if not line.startswith("| ") or "city" in line
     ]

@@ -10,7 +10,7 @@ import pytest
 from dpsql.model.private_query import OPTION_NAMES
 from dpsql.model.refusals import CODES
 from tests.documents import reference
-from tests.documents.page_runs import NOT_RUN, begins, run_page
+from tests.documents.page_runs import NOT_RUN, begins, compared_run
 from tests.documents.pages import ROOT, commands, pages, read_page
 from tests.golden import files
 
@@ -18,9 +18,7 @@ PAGES = {page.name: page for page in pages()}
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_runs_as_it_is_written(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_runs_as_it_is_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = PAGES[name]
     if page.runner is not None:
         assert Path(name).name in page.runner.read_text(encoding="utf-8"), f"{page.runner} does not run {name}"
@@ -29,7 +27,7 @@ def test_a_page_runs_as_it_is_written(
     monkeypatch.chdir(tmp_path)
     # lists of the command line are as wide as the screen
     monkeypatch.setenv("COLUMNS", "100")
-    for number, seen in enumerate(run_page(page, capsys), start=1):
+    for number, seen in enumerate(compared_run(page).asked, start=1):
         files.check(name, f"block {number:02}", seen)
 
 
@@ -65,9 +63,9 @@ def test_every_reason_not_to_run_a_command_is_needed() -> None:
     ],
 )
 def test_a_block_that_nothing_runs_or_that_prints_something_else_is_a_failure(
-    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "page.md").write_text(text)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AssertionError, match=said):
-        run_page(read_page(tmp_path / "page.md", tmp_path), capsys)
+        compared_run(read_page(tmp_path / "page.md", tmp_path))

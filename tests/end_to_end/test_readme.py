@@ -9,7 +9,9 @@ import pytest
 
 import dpsql
 from dpsql.frontends.demo import interval_of
-from tests.documents.pages import without_numbers
+from tests.deterministic_entropy import seeded_system
+from tests.documents.page_numbers import check_outputs
+from tests.documents.page_runs import SEED
 from tests.end_to_end.printed_answers import short_answers
 from tests.golden import files
 from tests.golden.observed import observed
@@ -29,7 +31,7 @@ def test_the_first_example_prints_what_stands_below_it(
     (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    with observed() as seen, short_answers():
+    with seeded_system(SEED), observed() as seen, short_answers():
         exec(compile(code_blocks("python")[0], "README.md", "exec"), names)  # noqa: S102 — the README is ours
     printed, shown = capsys.readouterr().out, code_blocks("")[0]
     session, question = names["session"], names["question"]
@@ -41,8 +43,7 @@ def test_the_first_example_prints_what_stands_below_it(
         for number, (low, high) in zip(answer.df()[column], interval_of(answer, column), strict=True):
             assert high - low < 0.2 * number
     session.close()
-    # numbers are noisy: everything else, line by line, is the same
-    assert without_numbers(printed) == without_numbers(shown)
+    check_outputs("README.md", [("README.md, first example", shown, printed)])
     files.check("README.md", "first example", seen)
 
 
