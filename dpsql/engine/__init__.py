@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.engine.catalog import Mark, identity
-from dpsql.engine.connection import BYTEWISE, PINNED, SETTINGS, seconds_left, stopped_by
+from dpsql.engine.connection import BYTEWISE, MAIN_DATABASE, PINNED, SETTINGS, MainDatabase, seconds_left, stopped_by
 from dpsql.engine.database import DuckDBEngine, ExactTable
 from dpsql.engine.listing import ListedTable, without_members
 from dpsql.engine.probes import warn_if_untested
@@ -12,12 +12,14 @@ from dpsql.engine.sandbox import Sandbox, digest
 
 __all__ = [
     "BYTEWISE",
+    "MAIN_DATABASE",
     "PINNED",
     "SETTINGS",
     "DuckDBEngine",
     "Engine",
     "ExactTable",
     "ListedTable",
+    "MainDatabase",
     "Mark",
     "Sandbox",
     "digest",

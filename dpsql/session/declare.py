@@ -91,6 +91,21 @@ def _declare_version(arguments: Arguments, access: StateAccess, engine: Engine) 
     return f"table {schema.canonical} is at version {version}"
 
 
+def _accept_state(_arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
+    age = access.read().age
+    found = age.accept() if age else None
+    if found is None or found.kind is None:
+        return "nothing contradicts the state file; nothing was changed"
+    return f"{_ACCEPTED[found.kind].format(lost=found.lost)}. Charges that this state file lacks are not counted"
+
+
+_ACCEPTED = {
+    "restored": "the restored copy is the state file of this database from now on; {lost} charges made after it are lost",
+    "second": "this state file replaces the other one of this database from now on",
+    "swapped": "the state file belongs to the open database from now on, and keeps its charges and stored answers",
+}
+
+
 _DECLARE: Mapping[str, Callable[[Arguments, StateAccess, Engine], str]] = {
     "dp_unit": declare_unit,
     "dp_protect": declare_protected,
@@ -100,4 +115,5 @@ _DECLARE: Mapping[str, Callable[[Arguments, StateAccess, Engine], str]] = {
     "dp_public": declare_public,
     "dp_analyst": _declare_analyst,
     "dp_new_version": _declare_version,
+    "dp_accept_state": _accept_state,
 }

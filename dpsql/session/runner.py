@@ -164,6 +164,8 @@ class StatementRunner:
         timeout_seconds: float | None,
     ) -> Result:
         query, state, cleared = self.plan(statement, options, reader)
+        if state.age:
+            state.age.require_own_database()
         logger.info("private query %s for %s", query_hash(query)[:12], reader)
         runtime = Runtime(state, self.engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)
         with runtime.until_end:

@@ -30,7 +30,7 @@ from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner
 from dpsql.session.spilling import open_database
 from dpsql.sql.statements import DECLARATIONS, FunctionCall, SelectStatement, read_statement
-from dpsql.state import State
+from dpsql.state import SecondPlace, State
 
 logger = logging.getLogger("dpsql")
 
@@ -69,8 +69,9 @@ class LazyState:
     A missing state file means that nothing is protected, so nothing can be queried.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, beside: SecondPlace | None = None) -> None:
         self._path = path
+        self._beside = beside
         self._lock = threading.Lock()
         self._state: State | None = None
         self._nothing: State | None = None
@@ -90,7 +91,7 @@ class LazyState:
 
     def _open(self) -> State:
         if self._state is None:
-            self._state = State.open(self._path, create=True)
+            self._state = State.open(self._path, create=True, beside=self._beside)
             if self._path is None:
                 self._say_that_it_ends()
         return self._state
@@ -197,10 +198,9 @@ class Session(contextlib.AbstractContextManager["Session"]):
     ) -> None:
         self.connection = connection
         self._close_database = close_database or connection.close
-        self._access = LazyState(None if state_path is None else named_path(state_path))
-        self._runner = StatementRunner(
-            self._access, DuckDBEngine(connection, native_library()), logs_changes=logs_changes
-        )
+        engine = DuckDBEngine(connection, native_library())
+        self._access = LazyState(None if state_path is None else named_path(state_path), engine.age_table())
+        self._runner = StatementRunner(self._access, engine, logs_changes=logs_changes)
 
     def sql(
         self,
@@ -313,7 +313,8 @@ def table_identity(session: Session, name: str) -> str | None:
 
 def sql_on(connection: Connection, state_path: Path | None) -> Callable[[str], Result]:
     """``Session.sql``, of the curator, on a database that is reached otherwise than in this process."""
-    runner = StatementRunner(LazyState(state_path), DuckDBEngine(connection))
+    engine = DuckDBEngine(connection)
+    runner = StatementRunner(LazyState(state_path, engine.age_table()), engine)
     return lambda text: runner.run(text, None, {}, reader=CURATOR, timeout_seconds=None)
 
 

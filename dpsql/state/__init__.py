@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpsql.errors import require
+from dpsql.state.age import Finding
 from dpsql.state.arrow_vectors import texts_to_arrow, to_arrow, to_numpy
 from dpsql.state.charges import ChargeItem, Spent
 from dpsql.state.database import Locks
@@ -45,6 +46,7 @@ from dpsql.state.records import (
 )
 from dpsql.state.rules import checked
 from dpsql.state.side_table import SideTable
+from dpsql.state.stamps import SecondPlace
 from dpsql.state.state import State
 from dpsql.state.temporary_folder import TemporaryFolder
 from dpsql.state.undone import Reach
@@ -59,6 +61,7 @@ __all__ = [
     "ClearedAnalyst",
     "Composition",
     "Domain",
+    "Finding",
     "KeyList",
     "Ledger",
     "Level",
@@ -74,6 +77,7 @@ __all__ = [
     "Release",
     "ReleaseHistory",
     "RememberedTable",
+    "SecondPlace",
     "SeenLevels",
     "SideTable",
     "Snapshot",

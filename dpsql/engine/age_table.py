@@ -1,0 +1,118 @@
+"""The stamp of a state file in the database that it belongs to: one row of a table that no listing shows.
+
+The table is in a schema of its own, so no statement about the curator's schemas meets it. The catalog leaves the schema
+out (`engine/catalog.py`), so no declaration or query finds it. Each statement is a transaction of its own cursor: an
+open transaction of the curator neither holds it up nor takes it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import duckdb
+
+from dpsql.engine.catalog import HIDDEN_SCHEMA
+from dpsql.engine.connection import Connection, Cursor, MainDatabase
+from dpsql.errors import EngineError
+from dpsql.operations.dialect import quote, text_literal
+
+_TABLE = "state_file"
+_IS_THERE = (
+    f"SELECT 1 FROM duckdb_tables() WHERE (schema_name, table_name) = ('{HIDDEN_SCHEMA}', '{_TABLE}') "
+    "AND database_name = ?"
+)
+_ATTEMPTS = 8
+_PAUSE_SECONDS = 0.002
+
+
+class AgeTable:
+    """The stamp in the main database of a session."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def home(self) -> MainDatabase:
+        """Return the main database.
+
+        Raises:
+            EngineError: the database could not be read.
+
+        """
+        with contextlib.suppress(duckdb.Error):
+            return self._connection.main_database()
+        # outside the handler, so that no text of DuckDB travels along
+        raise EngineError("the database could not be read", charged=False)
+
+    def read(self, home: MainDatabase) -> tuple[str, str, int] | None:
+        """Return database id, state id and counter. Return None if there is no stamp.
+
+        Raises:
+            EngineError: the database could not be read.
+
+        """
+        name, is_file, *_ = home
+        if not is_file:
+            return None
+        with contextlib.suppress(duckdb.Error), self._connection.plain() as cursor:
+            if not cursor.rows(_IS_THERE, [name]):
+                return None
+            rows = cursor.rows(f"SELECT database_id, state_id, counter FROM {_place(name)}")
+            return rows[0] if rows else None
+        # outside the handler, so that no text of DuckDB travels along
+        raise EngineError("the database could not be read", charged=False)
+
+    def replace(self, home: MainDatabase, database_id: str, state_id: str, counter: int) -> bool:
+        """Write a stamp in place of any other one. Return False if the database cannot be written."""
+        name, is_file, is_read_only, _ = home
+        if not is_file or is_read_only:
+            return False
+
+        def write(cursor: Cursor) -> None:
+            place = _place(name)
+            cursor.rows("BEGIN TRANSACTION")
+            try:
+                cursor.rows(f"CREATE SCHEMA IF NOT EXISTS {quote(name)}.{HIDDEN_SCHEMA}")
+                cursor.rows(
+                    f"CREATE TABLE IF NOT EXISTS {place} (database_id VARCHAR, state_id VARCHAR, counter BIGINT)"
+                )
+                cursor.rows(f"DELETE FROM {place}")
+                ids = ", ".join(map(text_literal, (database_id, state_id)))
+                cursor.rows(f"INSERT INTO {place} VALUES ({ids}, {counter:d})")
+                cursor.rows("COMMIT")
+            except duckdb.Error:
+                with contextlib.suppress(duckdb.Error):
+                    cursor.rows("ROLLBACK")
+                raise
+
+        return self._write(write)
+
+    def raise_to(self, home: MainDatabase, state_id: str, counter: int) -> bool:
+        """Raise the counter of the stamp of a state file.
+
+        Return False if the database cannot be written, or has the stamp of another file by now.
+        """
+        text = (
+            f"UPDATE {_place(home[0])} SET counter = CASE WHEN counter < {counter:d} THEN {counter:d} ELSE counter END "
+            f"WHERE state_id = {text_literal(state_id)}"
+        )
+        found: list[tuple[object, ...]] = []
+
+        def write(cursor: Cursor) -> None:
+            found[:] = cursor.rows(text)
+
+        return self._write(write) and found == [(1,)]
+
+    def _write(self, write: Callable[[Cursor], object]) -> bool:
+        """Write, again where other threads write the same row at this moment. Return False if it fails."""
+        for attempt in range(_ATTEMPTS):
+            with contextlib.suppress(duckdb.Error), self._connection.plain() as cursor:
+                write(cursor)
+                return True
+            time.sleep(_PAUSE_SECONDS * attempt)
+        return False
+
+
+def _place(name: str) -> str:
+    return f"{quote(name)}.{HIDDEN_SCHEMA}.{_TABLE}"
