@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from dpsql.engine.catalog import Mark, identity
-from dpsql.engine.connection import BYTEWISE, MAIN_DATABASE, PINNED, SETTINGS, MainDatabase, seconds_left, stopped_by
+from dpsql.engine.connection import (
+    BYTEWISE,
+    MAIN_DATABASE,
+    PINNED,
+    SETTINGS,
+    MainDatabase,
+    main_database,
+    seconds_left,
+    stopped_by,
+)
 from dpsql.engine.database import DuckDBEngine, ExactTable
 from dpsql.engine.listing import ListedTable, without_members
 from dpsql.engine.probes import warn_if_untested
@@ -24,6 +33,7 @@ __all__ = [
     "Sandbox",
     "digest",
     "identity",
+    "main_database",
     "seconds_left",
     "stopped_by",
     "warn_if_untested",

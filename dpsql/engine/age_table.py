@@ -8,8 +8,11 @@ open transaction of the curator neither holds it up nor takes it back.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import duckdb
 
@@ -23,6 +26,7 @@ _IS_THERE = (
     f"SELECT 1 FROM duckdb_tables() WHERE (schema_name, table_name) = ('{HIDDEN_SCHEMA}', '{_TABLE}') "
     "AND database_name = ?"
 )
+_FIRST_BLOCK = 4096
 _ATTEMPTS = 8
 _PAUSE_SECONDS = 0.002
 
@@ -52,8 +56,8 @@ class AgeTable:
             EngineError: the database could not be read.
 
         """
-        name, is_file, *_ = home
-        if not is_file:
+        name, path, *_ = home
+        if path is None:
             return None
         with contextlib.suppress(duckdb.Error), self._connection.plain() as cursor:
             if not cursor.rows(_IS_THERE, [name]):
@@ -63,10 +67,25 @@ class AgeTable:
         # outside the handler, so that no text of DuckDB travels along
         raise EngineError("the database could not be read", charged=False)
 
+    def fingerprint(self, home: MainDatabase) -> str | None:
+        """Return a text that tells a database without a stamp from others. Return None if there is none.
+
+        It follows from the place of the file on its disk, and from its first block. DuckDB writes that block once, and
+        in new formats it differs from file to file.
+        """
+        path = home[1]
+        if path is None:
+            return None
+        with contextlib.suppress(OSError), Path(path).open("rb") as file:
+            status = os.fstat(file.fileno())
+            block = hashlib.sha256(file.read(_FIRST_BLOCK)).hexdigest()
+            return f"{status.st_dev}-{status.st_ino}-{block}"
+        return None
+
     def replace(self, home: MainDatabase, database_id: str, state_id: str, counter: int) -> bool:
         """Write a stamp in place of any other one. Return False if the database cannot be written."""
-        name, is_file, is_read_only, _ = home
-        if not is_file or is_read_only:
+        name, path, is_read_only, _ = home
+        if path is None or is_read_only:
             return False
 
         def write(cursor: Cursor) -> None:

@@ -80,13 +80,19 @@ class Cursor(Protocol):
         """How much of the query that runs is done, 0 to 1, from another thread; None where that is not known."""
 
 
-MainDatabase = tuple[str, bool, bool, int]
-"""Name of a database, whether it is a file of DuckDB, whether it is read-only, and a number that no other one has."""
+MainDatabase = tuple[str, str | None, bool, int]
+"""Name of a database, path of its file if it is one of DuckDB, whether it is read-only, and a number of its own."""
 
 MAIN_DATABASE = (
-    "SELECT database_name, type = 'duckdb' AND path IS NOT NULL, readonly, database_oid FROM duckdb_databases() "
+    "SELECT database_name, CASE WHEN type = 'duckdb' THEN path END, readonly, database_oid FROM duckdb_databases() "
     "WHERE database_name = current_database()"
 )
+
+
+def main_database(rows: Sequence[tuple[Any, ...]]) -> MainDatabase:
+    """Return the main database from the row of `MAIN_DATABASE`."""
+    ((name, path, is_read_only, number),) = rows
+    return str(name), None if path is None else str(path), bool(is_read_only), int(number)
 
 
 class Connection(Protocol):
@@ -136,8 +142,7 @@ class LocalConnection:
     def main_database(self) -> MainDatabase:
         """Return the database to which the curator's ``USE`` points."""
         with self.plain() as cursor:
-            ((name, is_file, is_read_only, number),) = cursor.rows(MAIN_DATABASE)
-        return str(name), bool(is_file), bool(is_read_only), int(number)
+            return main_database(cursor.rows(MAIN_DATABASE))
 
     def time_zone(self) -> str:
         """Return the time zone of the curator's connection: a cursor would not have what SET says."""

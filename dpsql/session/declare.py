@@ -92,17 +92,19 @@ def _declare_version(arguments: Arguments, access: StateAccess, engine: Engine) 
 
 
 def _accept_state(_arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
+    """Accept a state file that its database contradicts."""
     age = access.read().age
     found = age.accept() if age else None
     if found is None or found.kind is None:
         return "nothing contradicts the state file; nothing was changed"
-    return f"{_ACCEPTED[found.kind].format(lost=found.lost)}. Charges that this state file lacks are not counted"
+    lost = f"; charges that it lacks, at most {found.lost:,}, are not counted" if found.lost else ""
+    return f"{_ACCEPTED[found.kind]}{lost}"
 
 
 _ACCEPTED = {
-    "restored": "the restored copy is the state file of this database from now on; {lost} charges made after it are lost",
-    "second": "this state file replaces the other one of this database from now on",
-    "swapped": "the state file belongs to the open database from now on, and keeps its charges and stored answers",
+    "restored": "this copy is the state file of the database from now on",
+    "second": "this state file replaces the other one of the database from now on",
+    "swapped": "the state file belongs to the open database from now on, with its charges and stored answers",
 }
 
 

@@ -13,7 +13,9 @@ Three things are named and refused until the curator accepts them (`Age.accept`)
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +30,7 @@ _IDENTITY = (
     "SELECT id AS number, state_id, database_id, added, accepted_state, accepted_counter, "
     "coalesce((SELECT max(id) FROM charge), 0) + added AS counter FROM identity ORDER BY id DESC LIMIT 1"
 )
+_LOCKS = ".dpsql-locks"
 _CURE = "CALL dp_accept_state() accepts it"
 
 
@@ -62,7 +65,8 @@ class Finding:
         kind: RESTORED, SECOND, SWAPPED, or None if nothing contradicts the file.
         lost: charges that a stamp counts, beyond those of a restored file or of another state file.
         home: the main database; None for a state without one.
-        in_database, in_folder: the stamps.
+        in_database: the stamp in the database.
+        in_folders: stamps in the lock folders of database and state file.
         identity: of the state file.
 
     """
@@ -71,7 +75,7 @@ class Finding:
     lost: int
     home: Home | None
     in_database: Stamp | None
-    in_folder: Stamp | None
+    in_folders: tuple[Stamp, ...]
     identity: Identity
 
 
@@ -98,19 +102,21 @@ class Age:
         self._database = database
         self._path = path
         self._beside = beside
-        self._file = StampFile(folder, busy_timeout_seconds=30.0)
+        self._folder = folder
         self._agreed: _Agreed | None = None
+        self._is_own = False
         self._told = 0
 
     def require_own_database(self) -> None:
-        """Refuse stored answers of another database, until a session has looked once.
+        """Refuse stored answers of another database; a session looks once.
 
         Raises:
             StateError: the state file belongs to another database.
 
         """
-        if self._agreed is None:
+        if not self._is_own:
             self._require(SWAPPED)
+            self._is_own = True
 
     def require(self) -> None:
         """Refuse a charge if a stamp contradicts the state file; give a new database its stamp.
@@ -152,7 +158,7 @@ class Age:
             if self._beside.raise_to(agreed.home, identity.state_id, counter):
                 return
             self._agreed = None
-        self._file.write(Stamp(identity.database_id, identity.state_id, counter), rises=True)
+        self._write_file(identity, agreed.home, counter, rises=True)
 
     def accept(self) -> Finding:
         """Accept this state file for this database, and return what was found.
@@ -162,8 +168,8 @@ class Age:
         found = self._find()
         if found.kind is None:
             return found
-        stamps = [stamp for stamp in (found.in_database, found.in_folder) if stamp]
-        counter = max([found.identity.counter, *(stamp.counter for stamp in stamps)]) + 1
+        counters = [stamp.counter for stamp in (found.in_database, *found.in_folders) if stamp]
+        counter = max([found.identity.counter, *counters]) + 1
         row = {
             "state_id": found.identity.state_id,
             "added": found.identity.added + counter - found.identity.counter,
@@ -182,8 +188,25 @@ class Age:
         database_id = identity.database_id or secrets.token_hex(16)
         if home and self._beside and self._beside.replace(home, database_id, identity.state_id, counter):
             self._belong(identity, database_id)
-        identity = self._identity()
-        self._file.write(Stamp(identity.database_id, identity.state_id, counter), rises=False)
+        self._write_file(self._identity(), home, counter, rises=False)
+
+    def _files(self, home: Home | None) -> tuple[StampFile, ...]:
+        """Return the files for stamps: beside the main database, and beside the state file."""
+        folders = [self._folder]
+        if home and home[1]:
+            folders.insert(0, Path(f"{Path(home[1]).resolve()}{_LOCKS}"))
+        return tuple(StampFile(folder) for folder in dict.fromkeys(folders))
+
+    def _write_file(self, identity: Identity, home: Home | None, counter: int, *, rises: bool) -> None:
+        """Write a stamp beside the main database, or beside the state file if that fails."""
+        fingerprint = self._beside.fingerprint(home) if self._beside and home else None
+        stamp = Stamp(identity.database_id, identity.state_id, counter, fingerprint)
+        *others, last = self._files(home)
+        for file in others:
+            with contextlib.suppress(StateError):
+                file.write(stamp, rises=rises)
+                return
+        last.write(stamp, rises=rises)
 
     def _require(self, *kinds: str) -> Finding:
         finding = self._find()
@@ -196,10 +219,14 @@ class Age:
         home = self._home()
         found = self._beside.read(home) if self._beside and home else None
         in_database = Stamp(*found) if found else None
-        in_folder = self._file.read()
+        in_folders = tuple(filter(None, (file.read() for file in self._files(home))))
+        fingerprint = self._beside.fingerprint(home) if self._beside and home and in_folders else None
         identity = self._identity()
-        kind, lost = _compared(identity, in_database, in_folder, has_database=home is not None)
-        return Finding(kind, lost, home, in_database, in_folder, identity)
+        found_id = in_database.database_id if in_database else None
+        if home is not None and identity.database_id not in (None, found_id):
+            return Finding(SWAPPED, 0, home, in_database, in_folders, identity)
+        kind, lost = _compared(identity, in_database, in_folders, fingerprint)
+        return Finding(kind, lost, home, in_database, in_folders, identity)
 
     def _pair(self, finding: Finding) -> _Agreed:
         """Let state file and database know each other.
@@ -243,23 +270,22 @@ class Age:
 
 
 def _compared(
-    identity: Identity, in_database: Stamp | None, in_folder: Stamp | None, *, has_database: bool
+    identity: Identity, in_database: Stamp | None, in_folders: Sequence[Stamp], fingerprint: str | None
 ) -> tuple[str | None, int]:
-    """Return the kind of a contradiction, or None, and the charges that the file lacks."""
-    found_id = in_database.database_id if in_database else None
-    if has_database and identity.database_id is not None and found_id != identity.database_id:
-        return SWAPPED, 0
-    own = [stamp.counter for stamp in (in_database, in_folder) if stamp and stamp.state_id == identity.state_id]
+    """Return the kind of a contradiction, and how many charges the file lacks. Return None, 0 if there is none."""
+    stamps = [*([in_database] if in_database else []), *in_folders]
+    own = [stamp.counter for stamp in stamps if stamp.state_id == identity.state_id]
     lost = max(own, default=0) - identity.counter
     if lost > 0:
         return RESTORED, lost
-    if in_database and in_database.state_id != identity.state_id and in_database.counter > 0:
-        accepted = (identity.accepted_state, identity.accepted_counter)
-        if accepted != (in_database.state_id, in_database.counter):
-            return SECOND, in_database.counter
-    if in_folder and in_folder.state_id != identity.state_id and in_folder.counter > 0 and found_id is not None:
-        if in_folder.database_id == found_id:
-            return SECOND, in_folder.counter
+    database_id = in_database.database_id if in_database else None
+    for stamp in stamps:
+        is_of_it = stamp is in_database or (
+            stamp.fingerprint == fingerprint is not None if database_id is None else stamp.database_id == database_id
+        )
+        is_accepted = (identity.accepted_state, identity.accepted_counter) == (stamp.state_id, stamp.counter)
+        if stamp.state_id != identity.state_id and stamp.counter > 0 and is_of_it and not is_accepted:
+            return SECOND, stamp.counter
     return None, 0
 
 

@@ -18,8 +18,8 @@ from filelock import FileLock
 
 from dpsql.errors import StateError
 
-Home = tuple[str, bool, bool, int]
-"""Name of a main database, whether it is a file that can hold a stamp, whether it is read-only, and its number."""
+Home = tuple[str, str | None, bool, int]
+"""Name of a main database, path of its file if that can hold a stamp, whether it is read-only, and its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,14 @@ class Stamp:
         database_id: id of the database that it belongs to; None if the database has none.
         state_id: id of the state file.
         counter: charges that the state file had, at least.
+        fingerprint: of a database without an id; None if there is none.
 
     """
 
     database_id: str | None
     state_id: str
     counter: int
+    fingerprint: str | None = None
 
 
 class SecondPlace(Protocol):
@@ -57,6 +59,9 @@ class SecondPlace(Protocol):
 
         """
 
+    def fingerprint(self, home: Home) -> str | None:
+        """Return a text that tells a database without a stamp from others. Return None if there is none."""
+
     def replace(self, home: Home, database_id: str, state_id: str, counter: int) -> bool:
         """Write a stamp in place of any other one. Return False if the database cannot be written."""
 
@@ -64,13 +69,15 @@ class SecondPlace(Protocol):
         """Raise the counter of the stamp of a state file. Return False if the database cannot be written."""
 
 
-class StampFile:
-    """The stamp in the lock folder, for a database that cannot be written."""
+_BUSY_SECONDS = 30.0
 
-    def __init__(self, folder: Path, *, busy_timeout_seconds: float) -> None:
+
+class StampFile:
+    """The stamp in a lock folder, for a database that cannot be written."""
+
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / "age"
-        self._busy_timeout_seconds = busy_timeout_seconds
 
     def read(self) -> Stamp | None:
         """Return the stamp. Return None if there is none.
@@ -101,7 +108,7 @@ class StampFile:
         """
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            with FileLock(self._folder / "age.lock", mode=0o600, timeout=self._busy_timeout_seconds):
+            with FileLock(self._folder / "age.lock", mode=0o600, timeout=_BUSY_SECONDS):
                 before = self.read() if rises else None
                 if before is None or before.state_id != stamp.state_id or before.counter < stamp.counter:
                     self._put(json.dumps(asdict(stamp)))

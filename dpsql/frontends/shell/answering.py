@@ -42,6 +42,7 @@ from dpsql.session import (
     MainDatabase,
     Receipt,
     Result,
+    main_database,
     quote,
     sql_on,
     state_beside,
@@ -194,8 +195,7 @@ class ShellConnection:
 
     def main_database(self) -> MainDatabase:
         """Return the database that the shell began with."""
-        ((name, is_file, is_read_only, number),) = self.rows(_HOME, MAIN_DATABASE)
-        return str(name), bool(is_file), bool(is_read_only), int(number)
+        return main_database(self.rows(_HOME, MAIN_DATABASE))
 
     def time_zone(self) -> str:
         """Return the time zone that the shell began with."""
