@@ -22,6 +22,7 @@ from dpsql.errors import EngineError
 from dpsql.operations.dialect import quote, text_literal
 
 _TABLE = "state_file"
+_COLUMNS = "database_id VARCHAR, state_id VARCHAR, charge BIGINT, mark VARCHAR"
 _IS_THERE = (
     f"SELECT 1 FROM duckdb_tables() WHERE (schema_name, table_name) = ('{HIDDEN_SCHEMA}', '{_TABLE}') "
     "AND database_name = ?"
@@ -49,8 +50,8 @@ class AgeTable:
         # outside the handler, so that no text of DuckDB travels along
         raise EngineError("the database could not be read", charged=False)
 
-    def read(self, home: MainDatabase) -> tuple[str, str, int] | None:
-        """Return database id, state id and counter. Return None if there is no stamp.
+    def read(self, home: MainDatabase) -> tuple[str, str, int, str | None] | None:
+        """Return ids of database and state file, number and moment of a charge. Return None if there is no stamp.
 
         Raises:
             EngineError: the database could not be read.
@@ -62,7 +63,7 @@ class AgeTable:
         with contextlib.suppress(duckdb.Error), self._connection.plain() as cursor:
             if not cursor.rows(_IS_THERE, [name]):
                 return None
-            rows = cursor.rows(f"SELECT database_id, state_id, counter FROM {_place(name)}")
+            rows = cursor.rows(f"SELECT database_id, state_id, charge, mark FROM {_place(name)}")
             return rows[0] if rows else None
         # outside the handler, so that no text of DuckDB travels along
         raise EngineError("the database could not be read", charged=False)
@@ -82,9 +83,9 @@ class AgeTable:
             return f"{status.st_dev}-{status.st_ino}-{block}"
         return None
 
-    def replace(self, home: MainDatabase, database_id: str, state_id: str, counter: int) -> bool:
+    def replace(self, home: MainDatabase, database_id: str, state_id: str, charge: int, mark: str | None) -> bool:
         """Write a stamp in place of any other one. Return False if the database cannot be written."""
-        name, path, is_read_only, _ = home
+        name, path, is_read_only = home
         if path is None or is_read_only:
             return False
 
@@ -93,12 +94,10 @@ class AgeTable:
             cursor.rows("BEGIN TRANSACTION")
             try:
                 cursor.rows(f"CREATE SCHEMA IF NOT EXISTS {quote(name)}.{HIDDEN_SCHEMA}")
-                cursor.rows(
-                    f"CREATE TABLE IF NOT EXISTS {place} (database_id VARCHAR, state_id VARCHAR, counter BIGINT)"
-                )
+                cursor.rows(f"CREATE TABLE IF NOT EXISTS {place} ({_COLUMNS})")
                 cursor.rows(f"DELETE FROM {place}")
                 ids = ", ".join(map(text_literal, (database_id, state_id)))
-                cursor.rows(f"INSERT INTO {place} VALUES ({ids}, {counter:d})")
+                cursor.rows(f"INSERT INTO {place} VALUES ({ids}, {charge:d}, {_text(mark)})")
                 cursor.rows("COMMIT")
             except duckdb.Error:
                 with contextlib.suppress(duckdb.Error):
@@ -107,13 +106,14 @@ class AgeTable:
 
         return self._write(write)
 
-    def raise_to(self, home: MainDatabase, state_id: str, counter: int) -> bool:
-        """Raise the counter of the stamp of a state file.
+    def raise_to(self, home: MainDatabase, state_id: str, charge: int, mark: str | None) -> bool:
+        """Raise the stamp of a state file to a charge.
 
         Return False if the database cannot be written, or has the stamp of another file by now.
         """
         text = (
-            f"UPDATE {_place(home[0])} SET counter = CASE WHEN counter < {counter:d} THEN {counter:d} ELSE counter END "
+            f"UPDATE {_place(home[0])} SET mark = CASE WHEN charge < {charge:d} THEN {_text(mark)} ELSE mark END, "
+            f"charge = CASE WHEN charge < {charge:d} THEN {charge:d} ELSE charge END "
             f"WHERE state_id = {text_literal(state_id)}"
         )
         found: list[tuple[object, ...]] = []
@@ -135,3 +135,7 @@ class AgeTable:
 
 def _place(name: str) -> str:
     return f"{quote(name)}.{HIDDEN_SCHEMA}.{_TABLE}"
+
+
+def _text(value: str | None) -> str:
+    return "NULL" if value is None else text_literal(value)

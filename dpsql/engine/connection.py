@@ -80,19 +80,19 @@ class Cursor(Protocol):
         """How much of the query that runs is done, 0 to 1, from another thread; None where that is not known."""
 
 
-MainDatabase = tuple[str, str | None, bool, int]
-"""Name of a database, path of its file if it is one of DuckDB, whether it is read-only, and a number of its own."""
+MainDatabase = tuple[str, str | None, bool]
+"""Name of a database, path of its file if it is one of DuckDB, and whether it is read-only."""
 
 MAIN_DATABASE = (
-    "SELECT database_name, CASE WHEN type = 'duckdb' THEN path END, readonly, database_oid FROM duckdb_databases() "
+    "SELECT database_name, CASE WHEN type = 'duckdb' THEN path END, readonly FROM duckdb_databases() "
     "WHERE database_name = current_database()"
 )
 
 
 def main_database(rows: Sequence[tuple[Any, ...]]) -> MainDatabase:
     """Return the main database from the row of `MAIN_DATABASE`."""
-    ((name, path, is_read_only, number),) = rows
-    return str(name), None if path is None else str(path), bool(is_read_only), int(number)
+    ((name, path, is_read_only),) = rows
+    return str(name), None if path is None else str(path), bool(is_read_only)
 
 
 class Connection(Protocol):
@@ -140,7 +140,7 @@ class LocalConnection:
         return str(database), str(schema)
 
     def main_database(self) -> MainDatabase:
-        """Return the database to which the curator's ``USE`` points."""
+        """Return the database with which the curator's connection began."""
         with self.plain() as cursor:
             return main_database(cursor.rows(MAIN_DATABASE))
 

@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from dpsql.bound.aggregation import LISTED_KEYS
 from dpsql.bound.formulations import NATIVE_PROBE
-from dpsql.engine.age_table import AgeTable
 from dpsql.engine.catalog import PLACE, Catalog, unique_by
 from dpsql.engine.connection import Connection, Cursor, LocalConnection, interrupt_after, seconds_left
 from dpsql.engine.listing import ListedTable, list_tables
@@ -71,10 +70,6 @@ class DuckDBEngine(Catalog):
         self._matches: dict[tuple[object, ...], tuple[object, int]] = {}
         self._trials = Trials()
         self._sizes: dict[bytes, tuple[int, ...]] = {}
-
-    def age_table(self) -> AgeTable:
-        """Return the stamp of a state file in the main database."""
-        return AgeTable(self._connection)
 
     def session_zone(self) -> str:
         """Return the time zone of the curator's session."""

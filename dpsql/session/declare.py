@@ -94,16 +94,13 @@ def _declare_version(arguments: Arguments, access: StateAccess, engine: Engine) 
 def _accept_state(_arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
     """Accept a state file that its database contradicts."""
     age = access.read().age
-    found = age.accept() if age else None
-    if found is None or found.kind is None:
-        return "nothing contradicts the state file; nothing was changed"
-    lost = f"; charges that it lacks, at most {found.lost:,}, are not counted" if found.lost else ""
-    return f"{_ACCEPTED[found.kind]}{lost}"
+    kind = age.accept() if age else None
+    return _ACCEPTED[kind] if kind else "nothing contradicts the state file; nothing was changed"
 
 
 _ACCEPTED = {
-    "restored": "this copy is the state file of the database from now on",
-    "second": "this state file replaces the other one of the database from now on",
+    "restored": "this copy is the state file of the database from now on; charges that it lacks are not counted",
+    "second": "this state file replaces the other one of the database from now on; charges of that one are not counted",
     "swapped": "the state file belongs to the open database from now on, with its charges and stored answers",
 }
 

@@ -22,7 +22,8 @@ from dpsql.answer.stage import warnings_now
 from dpsql.assets import native_library
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.engine.connection import Connection
+from dpsql.engine.age_table import AgeTable
+from dpsql.engine.connection import Connection, LocalConnection
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, StateError
 from dpsql.model.environment import folded
 from dpsql.session.declare import declare, split_name
@@ -198,9 +199,9 @@ class Session(contextlib.AbstractContextManager["Session"]):
     ) -> None:
         self.connection = connection
         self._close_database = close_database or connection.close
-        engine = DuckDBEngine(connection, native_library())
-        self._access = LazyState(None if state_path is None else named_path(state_path), engine.age_table())
-        self._runner = StatementRunner(self._access, engine, logs_changes=logs_changes)
+        opened = LocalConnection(connection, native_library())
+        self._access = LazyState(None if state_path is None else named_path(state_path), AgeTable(opened))
+        self._runner = StatementRunner(self._access, DuckDBEngine(opened), logs_changes=logs_changes)
 
     def sql(
         self,
@@ -313,8 +314,7 @@ def table_identity(session: Session, name: str) -> str | None:
 
 def sql_on(connection: Connection, state_path: Path | None) -> Callable[[str], Result]:
     """``Session.sql``, of the curator, on a database that is reached otherwise than in this process."""
-    engine = DuckDBEngine(connection)
-    runner = StatementRunner(LazyState(state_path, engine.age_table()), engine)
+    runner = StatementRunner(LazyState(state_path, AgeTable(connection)), DuckDBEngine(connection))
     return lambda text: runner.run(text, None, {}, reader=CURATOR, timeout_seconds=None)
 
 

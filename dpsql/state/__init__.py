@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dpsql.errors import require
-from dpsql.state.age import Finding
 from dpsql.state.arrow_vectors import texts_to_arrow, to_arrow, to_numpy
 from dpsql.state.charges import ChargeItem, Spent
 from dpsql.state.database import Locks
@@ -61,7 +60,6 @@ __all__ = [
     "ClearedAnalyst",
     "Composition",
     "Domain",
-    "Finding",
     "KeyList",
     "Ledger",
     "Level",

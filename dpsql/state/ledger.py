@@ -214,6 +214,7 @@ class Ledger:
             self._age.require()
         at = datetime.now(UTC)
         paid: dict[str, Charged] = {}
+        last = 0
         with self._database.write() as connection:
             if planned_at not in (None, connection.execute(LAST_UNDONE).fetchone()[0]):
                 raise ReleaseError(
@@ -234,9 +235,9 @@ class Ledger:
                     if item.taken:
                         row |= {"shown_rho": item.rho_nano, "shown_delta": item.delta_units}
                         row |= {"rho_nano": item.taken.rho_nano, "delta_units": item.taken.delta_units}
-                    charge_ids.append(insert_row(connection, "charge", row, "RETURNING id").fetchone()[0])
+                    last = insert_row(connection, "charge", row, "RETURNING id").fetchone()[0]
+                    charge_ids.append(last)
                 paid[item.statistic_hash] = Charged(item.rho_nano, item.delta_units, tuple(charge_ids))
-        charged = replace(sum(paid.values(), Charged()), by_statistic=paid)
-        if self._age and charged.charge_ids:
-            self._age.tell(max(charged.charge_ids))
-        return charged
+        if self._age and last:
+            self._age.tell(last, at)
+        return replace(sum(paid.values(), Charged()), by_statistic=paid)

@@ -14,12 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from filelock import FileLock
-
 from dpsql.errors import StateError
 
-Home = tuple[str, str | None, bool, int]
-"""Name of a main database, path of its file if that can hold a stamp, whether it is read-only, and its number."""
+Home = tuple[str, str | None, bool]
+"""Name of a main database, path of its file if that can hold a stamp, and whether it is read-only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +27,16 @@ class Stamp:
     Attributes:
         database_id: id of the database that it belongs to; None if the database has none.
         state_id: id of the state file.
-        counter: charges that the state file had, at least.
+        charge: number of a charge of the state file; 0 if it had none.
+        mark: moment of that charge; None if there was none.
         fingerprint: of a database without an id; None if there is none.
 
     """
 
     database_id: str | None
     state_id: str
-    counter: int
+    charge: int
+    mark: str | None
     fingerprint: str | None = None
 
 
@@ -51,8 +51,8 @@ class SecondPlace(Protocol):
 
         """
 
-    def read(self, home: Home) -> tuple[str, str, int] | None:
-        """Return the fields of the stamp in their order. Return None if there is none.
+    def read(self, home: Home) -> tuple[str, str, int, str | None] | None:
+        """Return ids of database and state file, number and moment of a charge. Return None if there is no stamp.
 
         Raises:
             EngineError: the database could not be read.
@@ -62,14 +62,11 @@ class SecondPlace(Protocol):
     def fingerprint(self, home: Home) -> str | None:
         """Return a text that tells a database without a stamp from others. Return None if there is none."""
 
-    def replace(self, home: Home, database_id: str, state_id: str, counter: int) -> bool:
+    def replace(self, home: Home, database_id: str, state_id: str, charge: int, mark: str | None) -> bool:
         """Write a stamp in place of any other one. Return False if the database cannot be written."""
 
-    def raise_to(self, home: Home, state_id: str, counter: int) -> bool:
-        """Raise the counter of the stamp of a state file. Return False if the database cannot be written."""
-
-
-_BUSY_SECONDS = 30.0
+    def raise_to(self, home: Home, state_id: str, charge: int, mark: str | None) -> bool:
+        """Raise the stamp of a state file to a charge. Return False if the database cannot be written."""
 
 
 class StampFile:
@@ -100,7 +97,7 @@ class StampFile:
 
         Args:
             stamp: the stamp.
-            rises: whether a stamp of the same state file with a higher counter stays.
+            rises: whether a stamp of the same state file with a later charge stays.
 
         Raises:
             StateError: the lock folder cannot be written.
@@ -108,12 +105,12 @@ class StampFile:
         """
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            with FileLock(self._folder / "age.lock", mode=0o600, timeout=_BUSY_SECONDS):
-                before = self.read() if rises else None
-                if before is None or before.state_id != stamp.state_id or before.counter < stamp.counter:
-                    self._put(json.dumps(asdict(stamp)))
+            before = self.read() if rises else None
+            # two processes may pass here together, and the lower stamp may stay: it is true of the file, too
+            if before is None or before.state_id != stamp.state_id or before.charge < stamp.charge:
+                self._put(json.dumps(asdict(stamp)))
         except OSError as error:
-            raise StateError.of_file(self._folder, f": {error.strerror or 'busy'}") from error
+            raise StateError.of_file(self._folder, f": {error.strerror}") from error
 
     def _put(self, text: str) -> None:
         """Replace the file in one step."""
