@@ -112,16 +112,23 @@ class AgeTable:
         Return False if the database cannot be written, or has the stamp of another file by now.
         """
         text = (
-            f"UPDATE {_place(home[0])} SET mark = CASE WHEN charge < {charge:d} THEN {_text(mark)} ELSE mark END, "
-            f"charge = CASE WHEN charge < {charge:d} THEN {charge:d} ELSE charge END "
-            f"WHERE state_id = {text_literal(state_id)}"
+            f"UPDATE {_place(home[0])} SET charge = {charge:d}, mark = {_text(mark)} "
+            f"WHERE state_id = {text_literal(state_id)} AND charge < {charge:d}"
         )
         found: list[tuple[object, ...]] = []
 
         def write(cursor: Cursor) -> None:
             found[:] = cursor.rows(text)
 
-        return self._write(write) and found == [(1,)]
+        if not self._write(write):
+            return False
+        if found == [(1,)]:
+            return True
+        # another thread stamped a later charge, or the stamp is that of another file
+        with contextlib.suppress(EngineError):
+            stamp = self.read(home)
+            return stamp is not None and stamp[1] == state_id
+        return False
 
     def _write(self, write: Callable[[Cursor], object]) -> bool:
         """Write, again where other threads write the same row at this moment. Return False if it fails."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -165,6 +166,73 @@ def test_a_state_file_without_a_charge_stops_no_other_one(tmp_path: Path) -> Non
         session.sql(PROTECT)
     with dpsql.connect(clinic, state=name_a_second_file(clinic)) as session:
         session.sql(question(1))
+
+
+def begin_anew(clinic: Path) -> None:
+    """Remove the state file, and declare the policy again."""
+    for ending in ("", "-wal", "-shm"):
+        clinic.with_name(f"{state_of(clinic).name}{ending}").unlink(missing_ok=True)
+    with dpsql.connect(clinic) as session:
+        session.sql(PROTECT)
+
+
+def as_format_12(clinic: Path) -> None:
+    """Make the state file one that the program before wrote."""
+    with contextlib.closing(sqlite3.connect(state_of(clinic))) as connection:
+        connection.execute("DROP TABLE identity")
+        connection.execute("PRAGMA user_version = 12")
+
+
+def test_a_state_file_that_was_removed_has_a_second_one_in_its_place(clinic: Path) -> None:
+    begin_anew(clinic)
+    with dpsql.connect(clinic) as session:
+        require_refusal(session, SECOND, 1)
+
+
+def test_a_file_of_an_older_format_is_paired_at_its_next_charge(clinic: Path) -> None:
+    with contextlib.closing(duckdb.connect(str(clinic))) as connection:
+        connection.execute("DROP SCHEMA dpsql_hidden CASCADE")
+    as_format_12(clinic)
+    for number in (5, 6):
+        with dpsql.connect(clinic) as session:
+            session.sql(question(number))
+    restore_a_copy(clinic)
+    with dpsql.connect(clinic) as session:
+        require_refusal(session, RESTORED, 4)
+
+
+def test_a_backup_of_an_older_format_is_a_second_file(clinic: Path) -> None:
+    as_format_12(clinic)
+    with dpsql.connect(clinic) as session:
+        require_refusal(session, SECOND, 2)
+
+
+def test_a_session_that_was_refused_goes_on_once_another_one_accepted(clinic: Path) -> None:
+    restore_a_copy(clinic)
+    with dpsql.connect(clinic, read_only=True) as session:
+        require_refusal(session, RESTORED, 3)
+        with dpsql.connect(clinic, read_only=True) as other:
+            other.sql(ACCEPT)
+        session.sql(question(3))
+
+
+def test_a_stamp_that_does_not_fit_beside_the_database_is_beside_the_state_file(clinic: Path, tmp_path: Path) -> None:
+    beside = clinic.with_name(f"{clinic.name}.dpsql-locks")
+    shutil.rmtree(beside)
+    beside.write_bytes(b"")
+    state = Path(shutil.move(state_of(clinic), tmp_path / "elsewhere"))
+    copy = Path(shutil.copy(state, tmp_path / "copy"))
+    with dpsql.connect(clinic, state=state, read_only=True) as session:
+        session.sql(question(2))
+    copy.replace(state)
+    with dpsql.connect(clinic, state=state, read_only=True) as session:
+        require_refusal(session, RESTORED, 3)
+
+
+def test_a_rehearsal_leaves_no_stamp(clinic: Path) -> None:
+    with dpsql.connect(clinic, read_only=True) as session:
+        session.rehearse([ACCEPT], question(5))
+    assert not clinic.with_name(f"{clinic.name}.dpsql-locks").joinpath("age").exists()
 
 
 def test_stored_answers_are_served_from_a_restored_copy_and_not_to_another_database(clinic: Path) -> None:
