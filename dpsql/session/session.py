@@ -277,6 +277,17 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """
         return warnings_now(self._access.read(), self._runner.engine)
 
+    def check_state(self) -> None:
+        """Refuse a restored or second state file, and one of another database, before a question does.
+
+        Raises:
+            StateError: the curator has to accept the file; the message says why.
+
+        """
+        age = self._access.read().age
+        if age:
+            age.look()
+
     def as_analyst(self, name: str) -> Analyst:
         """A handle without the connection, on which only private answers can be had.
 

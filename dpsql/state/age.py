@@ -132,6 +132,16 @@ class Age:
         if agreed is None or agreed.identity.number != identity.number or identity.last_charge < self._told:
             self._agreed = self._pair(self._require(RESTORED, SECOND, SWAPPED))
 
+    def look(self) -> None:
+        """Refuse what the first charge of a session would refuse; write nothing.
+
+        Raises:
+            StateError: as `require`.
+            EngineError: as `require`.
+
+        """
+        self._require(RESTORED, SECOND, SWAPPED)
+
     def tell(self, charge: int, at: datetime) -> None:
         """Stamp the second place after a charge that `require` allowed.
 
@@ -167,7 +177,7 @@ class Age:
             The kind of what was accepted, or None if nothing contradicted the file.
 
         Raises:
-            StateError: the lock folder cannot be written.
+            StateError: a stamp in a lock folder cannot be read.
             EngineError: the database could not be read.
 
         """

@@ -90,7 +90,9 @@ class StampFile:
         except OSError as error:
             raise StateError.of_file(self._path, f": {error.strerror}") from error
         except (ValueError, TypeError) as error:
-            raise StateError.of_file(self._path, " is damaged: it is no stamp of a state file") from error
+            raise StateError.of_file(
+                self._path, " is damaged: it is no stamp of a state file; put it back, or remove it"
+            ) from error
 
     def write(self, stamp: Stamp, *, rises: bool) -> None:
         """Write a stamp, durable when this returns.

@@ -319,6 +319,12 @@ def test_frames_with_a_state_file_name_a_restored_copy(clinic: Path) -> None:
         FRAME.dp.groupby("ward", unit=patients).size()
 
 
+def test_a_server_does_not_begin(clinic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    restore_a_copy(clinic)
+    assert cli.main(["serve", str(clinic), "--listen", "127.0.0.1:0", "--analysts", str(tmp_path)]) != 0
+    assert RESTORED in capsys.readouterr().err
+
+
 def test_a_server_tells_the_curator_alone(clinic: Path) -> None:
     restore_a_copy(clinic)
     with dpsql.connect(clinic) as session:
