@@ -101,7 +101,7 @@ def _accept_state(_arguments: Arguments, access: StateAccess, _engine: Engine) -
 _ACCEPTED = {
     "restored": "this copy is the state file of the database from now on; charges that it lacks are not counted",
     "second": "this state file replaces the other one of the database from now on; charges of that one are not counted",
-    "swapped": "the state file belongs to the open database from now on, with its charges and stored answers",
+    "swapped": "the state file belongs to the open database, too, from now on, with its charges and stored answers",
 }
 
 

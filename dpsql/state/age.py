@@ -6,15 +6,14 @@ charged. Three things are named, and refused until the curator accepts them (`Ag
 
 - *restored*: a stamp of this state file names a charge that the file does not have.
 - *second*: the stamp of the database is that of another state file with a charge.
-- *swapped*: the state file belongs to another database than the main one.
+- *swapped*: the state file belongs to other databases than the main one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,9 +23,11 @@ from dpsql.state.database import Database, insert_row
 from dpsql.state.stamps import Home, SecondPlace, Stamp, StampFile
 
 RESTORED, SECOND, SWAPPED = "restored", "second", "swapped"
+NO_ID = "none"
+"""Stands for a database without an id, which could not be written so far."""
 
 _IDENTITY = (
-    "SELECT id AS number, state_id, database_id, accepted, coalesce((SELECT max(id) FROM charge), 0) AS last_charge "
+    "SELECT id AS number, state_id, databases, accepted, coalesce((SELECT max(id) FROM charge), 0) AS last_charge "
     "FROM identity ORDER BY id DESC LIMIT 1"
 )
 _MOMENT = "SELECT at FROM charge WHERE id = ?"
@@ -45,16 +46,17 @@ class Identity:
     Attributes:
         number: of the row.
         state_id: id of the state file.
-        database_id: id of its database; None as long as no database has a stamp of it.
-        accepted: stamps that contradict the file and that the curator accepted, as JSON.
+        databases: ids of its databases, the first of the first charge, and others that the curator accepted; none as
+            long as no database has a stamp of it. One that has no id is `NO_ID`.
+        accepted: state file, charge and mark of stamps that contradict the file and that the curator accepted.
         last_charge: number of the last charge; 0 if there is none.
 
     """
 
     number: int
     state_id: str
-    database_id: str | None
-    accepted: str
+    databases: tuple[str, ...]
+    accepted: tuple[tuple[str, int, str | None], ...]
     last_charge: int
 
 
@@ -85,12 +87,14 @@ class _Agreed:
     Attributes:
         identity: of the state file.
         home: the main database; None for a state without one.
+        database_id: id of that database; None if it has none.
         is_stamped: whether that database holds the stamp of this file, and can be written.
 
     """
 
     identity: Identity
     home: Home | None
+    database_id: str | None
     is_stamped: bool
 
 
@@ -162,7 +166,7 @@ class Age:
             if self._beside.raise_to(agreed.home, agreed.identity.state_id, charge, at.isoformat()):
                 return
             self._agreed = None
-        stamp = self._stamp(agreed.identity, agreed.home, charge, at.isoformat())
+        stamp = self._stamp(agreed, charge, at.isoformat())
         *others, last = self._files(agreed.home)
         for file in others:
             with contextlib.suppress(StateError):
@@ -185,21 +189,17 @@ class Age:
         if found.kind is None:
             return None
         identity, own = found.identity, found.in_database
-        accepted = [[stamp.state_id, stamp.charge, stamp.mark] for stamp in (own, *found.in_folders) if stamp]
-        database_id = own.database_id if own else None
-        self._write(identity.state_id, database_id, json.dumps(accepted))
+        stamps = [stamp for stamp in (own, *found.in_folders) if stamp]
+        accepted = tuple((stamp.state_id, stamp.charge, stamp.mark) for stamp in stamps)
+        # before anything else is written, so that a kill leaves no stamp that contradicts the file
+        database_id = own.database_id if own and own.database_id else NO_ID
+        self._write(identity.state_id, (*identity.databases, database_id), accepted)
         self._agreed, self._told = None, 0
-        mark = self._moment(identity.last_charge)
-        new_id = database_id or secrets.token_hex(16)
-        if self._beside and found.home:
-            is_written = self._beside.replace(found.home, new_id, identity.state_id, identity.last_charge, mark)
-            if is_written and database_id is None:
-                self._write(identity.state_id, new_id, json.dumps(accepted))
-        stamp = self._stamp(self._identity(), found.home, identity.last_charge, mark)
-        for file in self._files(found.home):
-            # what cannot be written is accepted as it is
+        agreed = self._pair(self._find(), renews=True)
+        for file in self._files(agreed.home):
+            # a stamp that cannot be written is accepted as it is
             with contextlib.suppress(StateError):
-                file.write(stamp, rises=False)
+                file.write(self._stamp(agreed, identity.last_charge, self._moment(identity.last_charge)), rises=False)
         return found.kind
 
     def _require(self, *kinds: str) -> Finding:
@@ -225,13 +225,12 @@ class Age:
         """Yield the kinds of all contradictions."""
         identity, in_database, home = found.identity, found.in_database, found.home
         database_id = in_database.database_id if in_database else None
-        if home is not None and identity.database_id not in (None, database_id):
+        if home is not None and identity.databases and (database_id or NO_ID) not in identity.databases:
             yield SWAPPED
-        accepted = json.loads(identity.accepted)
         stamps = [
             stamp
             for stamp in (in_database, *found.in_folders)
-            if stamp and stamp.charge > 0 and [stamp.state_id, stamp.charge, stamp.mark] not in accepted
+            if stamp and stamp.charge > 0 and (stamp.state_id, stamp.charge, stamp.mark) not in identity.accepted
         ]
         for stamp in stamps:
             if stamp.state_id == identity.state_id and stamp.mark != self._moment(stamp.charge):
@@ -247,28 +246,37 @@ class Age:
         fingerprint = self._beside.fingerprint(home) if self._beside and home else None
         return fingerprint is not None and stamp.fingerprint == fingerprint
 
-    def _pair(self, found: Finding) -> _Agreed:
+    def _pair(self, found: Finding, *, renews: bool = False) -> _Agreed:
         """Let state file and database know each other.
 
         The database is first: if the process ends in between, its stamp is that of this file.
+
+        Args:
+            found: a look at the stamps.
+            renews: whether a stamp of this file is written anew.
+
         """
         identity, stamp, home = found.identity, found.in_database, found.home
         if home is None or self._beside is None:
-            return _Agreed(identity, home, is_stamped=False)
-        database_id = stamp.database_id if stamp and stamp.database_id else secrets.token_hex(16)
+            return _Agreed(identity, home, None, is_stamped=False)
+        database_id = stamp.database_id if stamp else None
         is_stamped = stamp is not None and stamp.state_id == identity.state_id
-        if not is_stamped:
-            mark = self._moment(identity.last_charge)
-            is_stamped = self._beside.replace(home, database_id, identity.state_id, identity.last_charge, mark)
-        if identity.database_id is None and (stamp is not None or is_stamped):
-            self._write(identity.state_id, database_id, identity.accepted)
+        if renews or not is_stamped:
+            new_id, mark = database_id or secrets.token_hex(16), self._moment(identity.last_charge)
+            if self._beside.replace(home, new_id, identity.state_id, identity.last_charge, mark):
+                database_id, is_stamped = new_id, True
+        if database_id and database_id not in identity.databases:
+            # a database that had no id has one now
+            known = [one for one in identity.databases if stamp is not None or one != NO_ID]
+            self._write(identity.state_id, (*known, database_id), identity.accepted)
             identity = self._identity()
-        return _Agreed(identity, home, is_stamped and not home[2])
+        return _Agreed(identity, home, database_id, is_stamped and not home[2])
 
-    def _stamp(self, identity: Identity, home: Home | None, charge: int, mark: str | None) -> Stamp:
+    def _stamp(self, agreed: _Agreed, charge: int, mark: str | None) -> Stamp:
         """Return the stamp for a lock folder."""
+        home = agreed.home
         fingerprint = self._beside.fingerprint(home) if self._beside and home else None
-        return Stamp(identity.database_id, identity.state_id, charge, mark, fingerprint)
+        return Stamp(agreed.database_id, agreed.identity.state_id, charge, mark, fingerprint)
 
     def _files(self, home: Home | None) -> tuple[StampFile, ...]:
         """Return the files for stamps: beside the main database, and beside the state file."""
@@ -277,9 +285,14 @@ class Age:
             folders.insert(0, Path(f"{Path(home[1]).resolve()}{_LOCKS}"))
         return tuple(StampFile(folder) for folder in dict.fromkeys(folders))
 
-    def _write(self, state_id: str, database_id: str | None, accepted: str) -> None:
+    def _write(self, state_id: str, databases: Sequence[str], accepted: Sequence[tuple[str, int, str | None]]) -> None:
         """Add a row to the identity of the state file."""
-        row = {"state_id": state_id, "database_id": database_id, "accepted": accepted, "at": datetime.now(UTC)}
+        row = {
+            "state_id": state_id,
+            "databases": tuple(dict.fromkeys(databases)),
+            "accepted": accepted,
+            "at": datetime.now(UTC),
+        }
         with self._database.write() as connection:
             insert_row(connection, "identity", row)
 

@@ -165,14 +165,14 @@ ALTER TABLE charge ADD COLUMN shown_delta TEXT;
 ALTER TABLE release ADD COLUMN claim TEXT NOT NULL DEFAULT '[]';
 {_CLAIMS}
 """
-# Ids of the state file and of its database, and stamps that the curator accepted; the last row holds.
+# Id of the state file, ids of its databases, and stamps that the curator accepted; the last row holds.
 IDENTITY = """
 CREATE TABLE identity (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, state_id TEXT NOT NULL, database_id TEXT,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, state_id TEXT NOT NULL, databases TEXT NOT NULL,
     accepted TEXT NOT NULL, at TEXT NOT NULL
 ) STRICT;
-INSERT INTO identity (state_id, accepted, at)
-VALUES (lower(hex(randomblob(16))), '[]', strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now'))
+INSERT INTO identity (state_id, databases, accepted, at)
+VALUES (lower(hex(randomblob(16))), '[]', '[]', strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now'))
 """
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset(

@@ -143,12 +143,15 @@ def read_only_copy(database: Path, number: int) -> None:
 @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.long)])
 def test_no_alarm_after_kills_moves_and_copies(charger: Charger, clinic: Path, kills: int) -> None:
     draws = np.random.default_rng(kills)
-    database, killed_late = clinic, 0
+    database, killed_late, longest = clinic, 0, 0.5
     for kill in range(kills):
         first = 10_000 * (kill + 1)
         before = ledger(database)[0]
-        charger.charge(database, first, read_only=kill % 4 == 3, seconds=float(draws.uniform(0.05, 0.5)))
-        killed_late += ledger(database)[0] > before
+        charger.charge(database, first, read_only=kill % 4 == 3, seconds=float(draws.uniform(0.05, longest)))
+        has_charged = ledger(database)[0] > before
+        killed_late += has_charged
+        # on a machine that is busier all kills would come before a charge
+        longest *= 0.95 if has_charged else 1.3
         match int(draws.integers(4)):
             case 0:
                 database = in_new_folder(database, kill, keeps=False)

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import dpsql
+from dpsql.engine.age_table import AgeTable
 from dpsql.errors import AccessError, DpsqlError, PolicyError, SchemaError, StateError
 from dpsql.frontends import cli
 from tests.end_to_end.shell_terminal import QUIET, Terminal, needs_shell
@@ -227,6 +228,32 @@ def test_a_stamp_that_does_not_fit_beside_the_database_is_beside_the_state_file(
     copy.replace(state)
     with dpsql.connect(clinic, state=state, read_only=True) as session:
         require_refusal(session, RESTORED, 3)
+
+
+def test_a_state_file_of_two_databases_is_accepted_once(clinic: Path) -> None:
+    other = clinic.with_name("other.duckdb")
+    with dpsql.connect(other, state=state_of(clinic)) as session:
+        session.connection.execute(ROWS)
+        require_refusal(session, SWAPPED, 2)
+        session.sql(ACCEPT)
+    for number, database in enumerate([other, clinic, other, clinic], start=2):
+        with dpsql.connect(database, state=state_of(clinic)) as session:
+            session.sql(question(number))
+    with dpsql.connect(clinic.with_name("third.duckdb"), state=state_of(clinic)) as session:
+        session.connection.execute(ROWS)
+        require_refusal(session, SWAPPED, 6)
+
+
+def test_a_kill_while_a_file_is_accepted_leaves_it_refused_or_accepted(
+    clinic: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restore_a_copy(clinic)
+    with dpsql.connect(clinic) as session, monkeypatch.context() as patched:
+        patched.setattr(AgeTable, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            session.sql(ACCEPT)
+    with dpsql.connect(clinic) as session:
+        session.sql(question(3))
 
 
 def test_a_rehearsal_leaves_no_stamp(clinic: Path) -> None:
