@@ -83,6 +83,8 @@ def ask(database: Path, state: Path, options: str, truth: Mapping[int, int]) -> 
             "CALL dp_protect('zipf', coverage := FALSE, "
             "privacy_unit_column := 'unit', epsilon_budget := 10, delta_budget := 1e-4)"
         )
+        # the runs before have charged the database by other state files
+        session.sql("CALL dp_accept_state()")
         answer = session.sql(
             f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = {EPSILON}, delta = {DELTA}, {options}) "
             "key, count(DISTINCT unit) AS units FROM zipf GROUP BY key"

@@ -306,7 +306,7 @@ class ReleaseError(DpsqlError):
 
 
 class StateError(DpsqlError):
-    """The state file is missing, newer than this program, damaged or busy."""
+    """The state file is missing, newer than this program, damaged or busy, or contradicts its database."""
 
     @classmethod
     def of_file(cls, path: object, message: str) -> StateError:
@@ -319,6 +319,13 @@ class StateError(DpsqlError):
         """
         error = cls(f"{path}{message}")
         error._for_analyst = cls(f"the state file{message}")
+        return error
+
+    @classmethod
+    def of_age(cls, message: str) -> StateError:
+        """Return the refusal of a state file that the curator has to accept, whose reason an analyst is not told."""
+        error = cls(message)
+        error._for_analyst = cls("the curator has to look at the state file first; nothing was charged")
         return error
 
 

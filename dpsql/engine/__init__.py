@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from dpsql.engine.catalog import Mark, identity
-from dpsql.engine.connection import BYTEWISE, PINNED, SETTINGS, seconds_left, stopped_by
+from dpsql.engine.connection import (
+    BYTEWISE,
+    MAIN_DATABASE,
+    PINNED,
+    SETTINGS,
+    MainDatabase,
+    main_database,
+    seconds_left,
+    stopped_by,
+)
 from dpsql.engine.database import DuckDBEngine, ExactTable
 from dpsql.engine.definitions import Definitions
 from dpsql.engine.listing import ListedTable, without_members
@@ -13,6 +22,7 @@ from dpsql.engine.sandbox import Sandbox, digest
 
 __all__ = [
     "BYTEWISE",
+    "MAIN_DATABASE",
     "PINNED",
     "SETTINGS",
     "Definitions",
@@ -20,10 +30,12 @@ __all__ = [
     "Engine",
     "ExactTable",
     "ListedTable",
+    "MainDatabase",
     "Mark",
     "Sandbox",
     "digest",
     "identity",
+    "main_database",
     "seconds_left",
     "stopped_by",
     "warn_if_untested",

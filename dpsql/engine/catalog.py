@@ -34,7 +34,14 @@ _UNSAFE_TYPE = re.compile(r"\bBIGNUM\b|\bVARIANT\b|\bGEOMETRY\b|\bUNION\(")
 CatalogRow = tuple[str, str, str, str, str, bool]
 """Database, schema, table, column, its type, and whether NULL may occur."""
 
-TABLES = "SELECT database_name, schema_name, table_name, NULL FROM duckdb_tables() WHERE NOT (internal OR temporary)"
+HIDDEN_SCHEMA = "dpsql_hidden"
+"""Schema of dpsql's own table (`engine/age_table.py`), which no listing and no name leads to."""
+_SHOWN = f"schema_name <> '{HIDDEN_SCHEMA}'"
+
+TABLES = (
+    "SELECT database_name, schema_name, table_name, NULL FROM duckdb_tables() "
+    f"WHERE NOT (internal OR temporary) AND {_SHOWN}"
+)
 """Database, schema and name of every table of the curator."""
 
 VIEWS = "SELECT database_name, schema_name, view_name, sql FROM duckdb_views() WHERE NOT (internal OR temporary)"
@@ -44,7 +51,7 @@ _COLUMNS = (
     "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable "
     # lower() folds all letters: more than DuckDB does for names
     "FROM duckdb_columns() WHERE lower(table_name) = lower(?) AND NOT internal "
-    "AND database_name <> 'temp' ORDER BY database_name, schema_name, table_name, column_index"
+    f"AND database_name <> 'temp' AND {_SHOWN} ORDER BY database_name, schema_name, table_name, column_index"
 )
 PLACE = "(database_name, schema_name, table_name) = (?, ?, ?)"
 """Condition on the place of a table, for question marks."""

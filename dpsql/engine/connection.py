@@ -80,6 +80,21 @@ class Cursor(Protocol):
         """How much of the query that runs is done, 0 to 1, from another thread; None where that is not known."""
 
 
+MainDatabase = tuple[str, str | None, bool]
+"""Name of a database, path of its file if it is one of DuckDB, and whether it is read-only."""
+
+MAIN_DATABASE = (
+    "SELECT database_name, CASE WHEN type = 'duckdb' THEN path END, readonly FROM duckdb_databases() "
+    "WHERE database_name = current_database()"
+)
+
+
+def main_database(rows: Sequence[tuple[Any, ...]]) -> MainDatabase:
+    """Return the main database from the row of `MAIN_DATABASE`."""
+    ((name, path, is_read_only),) = rows
+    return str(name), None if path is None else str(path), bool(is_read_only)
+
+
 class Connection(Protocol):
     """A database."""
 
@@ -90,11 +105,17 @@ class Connection(Protocol):
     def home(self) -> tuple[str, str]:
         """Database and schema in which a name without either is looked for."""
 
+    def main_database(self) -> MainDatabase:
+        """Return the database in which a name without one is looked for."""
+
     def time_zone(self) -> str:
         """Return the time zone of the curator's session."""
 
     def pinned(self) -> contextlib.AbstractContextManager[Cursor]:
         """A cursor for some queries."""
+
+    def plain(self) -> contextlib.AbstractContextManager[Cursor]:
+        """Return a cursor for small statements that no setting changes."""
 
     def load_native(self) -> None:
         """Load the native aggregate, if it can be."""
@@ -118,6 +139,11 @@ class LocalConnection:
             ((database, schema),) = cursor.execute("SELECT current_database(), current_schema()").fetchall()
         return str(database), str(schema)
 
+    def main_database(self) -> MainDatabase:
+        """Return the database with which the curator's connection began."""
+        with self.plain() as cursor:
+            return main_database(cursor.rows(MAIN_DATABASE))
+
     def time_zone(self) -> str:
         """Return the time zone of the curator's connection: a cursor would not have what SET says."""
         ((zone,),) = self._connection.sql("SELECT current_setting('TimeZone')").fetchall()
@@ -133,6 +159,12 @@ class LocalConnection:
             yield _LocalCursor(cursor)
         finally:
             cursor.close()
+
+    @contextlib.contextmanager
+    def plain(self) -> Iterator[Cursor]:
+        """Return a cursor whose settings are those of the curator's connection."""
+        with contextlib.closing(self._connection.cursor()) as cursor:
+            yield _LocalCursor(cursor)
 
     def load_native(self) -> None:
         """Load the library, which DuckDB does where it was opened with ``allow_unsigned_extensions``.

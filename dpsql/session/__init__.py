@@ -8,7 +8,7 @@ from dpsql.answer.phrases import at_least
 from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.answer.result import Result
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine import PINNED, stopped_by
+from dpsql.engine import MAIN_DATABASE, PINNED, MainDatabase, main_database, stopped_by
 from dpsql.model.environment import folded
 from dpsql.model.private_query import OPTION_NAMES, OPTIONS_OF_TARGETS
 from dpsql.operations.dialect import quote, shown_call, text_literal
@@ -46,6 +46,7 @@ __all__ = [
     "CURATOR",
     "DECLARATIONS",
     "LOOKS_LIKE",
+    "MAIN_DATABASE",
     "OPTIONS_OF_TARGETS",
     "OPTION_NAMES",
     "PINNED",
@@ -57,6 +58,7 @@ __all__ = [
     "FrameSession",
     "FrameTerms",
     "LazyState",
+    "MainDatabase",
     "ProcessState",
     "Receipt",
     "Rehearsal",
@@ -71,6 +73,7 @@ __all__ = [
     "declare_frame_unit",
     "folded",
     "is_select",
+    "main_database",
     "open_database",
     "plot_budget",
     "plot_cascade",

@@ -91,6 +91,20 @@ def _declare_version(arguments: Arguments, access: StateAccess, engine: Engine) 
     return f"table {schema.canonical} is at version {version}"
 
 
+def _accept_state(_arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
+    """Accept a state file that its database contradicts."""
+    age = access.read().age
+    kind = age.accept() if age else None
+    return _ACCEPTED[kind] if kind else "nothing contradicts the state file; nothing was changed"
+
+
+_ACCEPTED = {
+    "restored": "this copy is the state file of the database from now on; charges that it lacks are not counted",
+    "second": "this state file replaces the other one of the database from now on; charges of that one are not counted",
+    "swapped": "the state file belongs to the open database, too, from now on, with its charges and stored answers",
+}
+
+
 _DECLARE: Mapping[str, Callable[[Arguments, StateAccess, Engine], str]] = {
     "dp_unit": declare_unit,
     "dp_protect": declare_protected,
@@ -100,4 +114,5 @@ _DECLARE: Mapping[str, Callable[[Arguments, StateAccess, Engine], str]] = {
     "dp_public": declare_public,
     "dp_analyst": _declare_analyst,
     "dp_new_version": _declare_version,
+    "dp_accept_state": _accept_state,
 }

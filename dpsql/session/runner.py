@@ -177,6 +177,8 @@ class StatementRunner:
         timeout_seconds: float | None,
     ) -> Result:
         query, state, cleared, defined = self._plan_to_read(statement, options, reader)
+        if state.age:
+            state.age.require_own_database()
         logger.info("private query %s for %s", query_hash(query)[:12], reader)
         engine = self.engine.while_defined(defined)
         runtime = Runtime(state, engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)

@@ -22,7 +22,8 @@ from dpsql.answer.stage import warnings_now
 from dpsql.assets import native_library
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.engine.connection import Connection
+from dpsql.engine.age_table import AgeTable
+from dpsql.engine.connection import Connection, LocalConnection
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, StateError
 from dpsql.model.environment import folded
 from dpsql.session.declare import declare, split_name
@@ -30,7 +31,7 @@ from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner
 from dpsql.session.spilling import open_database
 from dpsql.sql.statements import DECLARATIONS, FunctionCall, SelectStatement, read_statement
-from dpsql.state import State
+from dpsql.state import SecondPlace, State
 
 logger = logging.getLogger("dpsql")
 
@@ -69,8 +70,9 @@ class LazyState:
     A missing state file means that nothing is protected, so nothing can be queried.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, beside: SecondPlace | None = None) -> None:
         self._path = path
+        self._beside = beside
         self._lock = threading.Lock()
         self._state: State | None = None
         self._nothing: State | None = None
@@ -90,7 +92,7 @@ class LazyState:
 
     def _open(self) -> State:
         if self._state is None:
-            self._state = State.open(self._path, create=True)
+            self._state = State.open(self._path, create=True, beside=self._beside)
             if self._path is None:
                 self._say_that_it_ends()
         return self._state
@@ -197,10 +199,9 @@ class Session(contextlib.AbstractContextManager["Session"]):
     ) -> None:
         self.connection = connection
         self._close_database = close_database or connection.close
-        self._access = LazyState(None if state_path is None else named_path(state_path))
-        self._runner = StatementRunner(
-            self._access, DuckDBEngine(connection, native_library()), logs_changes=logs_changes
-        )
+        opened = LocalConnection(connection, native_library())
+        self._access = LazyState(None if state_path is None else named_path(state_path), AgeTable(opened))
+        self._runner = StatementRunner(self._access, DuckDBEngine(opened), logs_changes=logs_changes)
 
     def sql(
         self,
@@ -276,6 +277,17 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """
         return warnings_now(self._access.read(), self._runner.engine)
 
+    def check_state(self) -> None:
+        """Refuse a restored or second state file, and one of another database, before a question does.
+
+        Raises:
+            StateError: the curator has to accept the file; the message says why.
+
+        """
+        age = self._access.read().age
+        if age:
+            age.look()
+
     def as_analyst(self, name: str) -> Analyst:
         """A handle without the connection, on which only private answers can be had.
 
@@ -313,7 +325,7 @@ def table_identity(session: Session, name: str) -> str | None:
 
 def sql_on(connection: Connection, state_path: Path | None) -> Callable[[str], Result]:
     """``Session.sql``, of the curator, on a database that is reached otherwise than in this process."""
-    runner = StatementRunner(LazyState(state_path), DuckDBEngine(connection))
+    runner = StatementRunner(LazyState(state_path, AgeTable(connection)), DuckDBEngine(connection))
     return lambda text: runner.run(text, None, {}, reader=CURATOR, timeout_seconds=None)
 
 

@@ -48,6 +48,7 @@ DECLARATIONS = (
     "dp_public",
     "dp_analyst",
     "dp_new_version",
+    "dp_accept_state",
 )
 
 

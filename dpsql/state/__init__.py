@@ -45,6 +45,7 @@ from dpsql.state.records import (
 )
 from dpsql.state.rules import checked
 from dpsql.state.side_table import SideTable
+from dpsql.state.stamps import SecondPlace
 from dpsql.state.state import State
 from dpsql.state.temporary_folder import TemporaryFolder
 from dpsql.state.undone import Reach
@@ -74,6 +75,7 @@ __all__ = [
     "Release",
     "ReleaseHistory",
     "RememberedTable",
+    "SecondPlace",
     "SeenLevels",
     "SideTable",
     "Snapshot",

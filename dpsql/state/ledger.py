@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from dpsql.errors import BudgetError, ReleaseError, StateError
+from dpsql.state.age import Age
 from dpsql.state.charges import ChargeItem, Spent, budget_of, left_of_part, open_charges, read_spent, spent_by
 from dpsql.state.database import Database, insert_row
 from dpsql.state.policy import DELTA_UNITS_PER_ONE, NANO_PER_RHO, folded_name
@@ -120,8 +121,9 @@ def _affordable(
 class Ledger:
     """Charges against the budgets that the policy declares."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, age: Age | None) -> None:
         self._database = database
+        self._age = age
 
     def spent(self, unit: str) -> Spent:
         """Return what ``unit`` has paid so far.
@@ -203,13 +205,16 @@ class Ledger:
             PolicyError: there is no such unit.
             ReleaseError: the unit's composition does not hold for the noise of an item, or a declaration was undone
                 since the query was planned; nothing was charged.
-            StateError: a statistic is listed twice, or the file could not be written.
+            StateError: a statistic is listed twice, the file could not be written, or the curator has to accept it.
 
         """
         if len({item.statistic_hash for item in items}) < len(items):
             raise StateError("a charge lists a statistic twice")
+        if self._age:
+            self._age.require()
         at = datetime.now(UTC)
         paid: dict[str, Charged] = {}
+        last = 0
         with self._database.write() as connection:
             if planned_at not in (None, connection.execute(LAST_UNDONE).fetchone()[0]):
                 raise ReleaseError(
@@ -230,6 +235,9 @@ class Ledger:
                     if item.taken:
                         row |= {"shown_rho": item.rho_nano, "shown_delta": item.delta_units}
                         row |= {"rho_nano": item.taken.rho_nano, "delta_units": item.taken.delta_units}
-                    charge_ids.append(insert_row(connection, "charge", row, "RETURNING id").fetchone()[0])
+                    last = insert_row(connection, "charge", row, "RETURNING id").fetchone()[0]
+                    charge_ids.append(last)
                 paid[item.statistic_hash] = Charged(item.rho_nano, item.delta_units, tuple(charge_ids))
+        if self._age and last:
+            self._age.tell(last, at)
         return replace(sum(paid.values(), Charged()), by_statistic=paid)

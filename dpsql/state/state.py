@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsql.errors import PolicyError
+from dpsql.state.age import Age
 from dpsql.state.charges import read_spent
 from dpsql.state.database import Database, Locks, select_rows
 from dpsql.state.fixed_terms import require_fixed_terms
@@ -29,6 +30,7 @@ from dpsql.state.policy import (
 )
 from dpsql.state.policy_rows import declare_row, named_row, record, write_row
 from dpsql.state.side_table import SideTable
+from dpsql.state.stamps import SecondPlace
 from dpsql.state.table_declarations import declare_protected, declare_public, unprotect
 from dpsql.state.table_definitions import LAST_DECLARED, LAST_UNDONE
 from dpsql.state.temporary_folder import remove_abandoned
@@ -99,15 +101,19 @@ class State:
         side_table: frames, keys, points.
         history: what releases were made by, and to whom.
         locks: one release of a frame at a time.
+        age: what a second place knows of the state file; None in memory.
 
     """
 
-    def __init__(self, database: Database, *, lock_timeout_seconds: float) -> None:
+    def __init__(self, database: Database, *, lock_timeout_seconds: float, beside: SecondPlace | None = None) -> None:
         self._database = database
         self._lock_timeout_seconds = lock_timeout_seconds
         self._terms: Callable[[Policy], Policy] | None = None
-        folder = None if database.path is None else database.path.with_name(f"{database.path.name}-locks")
-        self.ledger = Ledger(database)
+        folder, self.age = None, None
+        if database.path is not None:
+            folder = database.path.with_name(f"{database.path.name}-locks")
+            self.age = Age(database, database.path, folder, beside)
+        self.ledger = Ledger(database, self.age)
         self.side_table = SideTable(database)
         self.history = ReleaseHistory(database)
         self.locks = Locks(folder, timeout_seconds=lock_timeout_seconds)
@@ -120,6 +126,7 @@ class State:
         create: bool,
         busy_timeout_seconds: float = 30.0,
         lock_timeout_seconds: float = 600.0,
+        beside: SecondPlace | None = None,
     ) -> State:
         """Open the state; an older format is migrated after a backup beside the file.
 
@@ -130,6 +137,7 @@ class State:
             create: whether a missing file is created.
             busy_timeout_seconds: how long a write waits for the writes of others.
             lock_timeout_seconds: how long a release waits for another one of the same frame.
+            beside: the database whose charges it counts, for a stamp of its age.
 
         Raises:
             StateError: the file is missing, of a newer format, not a state file, or damaged.
@@ -139,7 +147,7 @@ class State:
         database = Database.open(named, create=create, busy_timeout_seconds=busy_timeout_seconds)
         if named is not None:
             remove_abandoned(named)
-        return cls(database, lock_timeout_seconds=lock_timeout_seconds)
+        return cls(database, lock_timeout_seconds=lock_timeout_seconds, beside=beside)
 
     def copied(self) -> State:
         """A copy in memory: what is declared or charged in it happens nowhere else."""

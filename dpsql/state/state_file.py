@@ -26,6 +26,7 @@ from dpsql.state.table_definitions import (
     FORMAT_9,
     FORMAT_11,
     FORMAT_12,
+    IDENTITY,
     LASTING_APPEND_ONLY,
     LATER_KEYS,
     STOPS,
@@ -63,6 +64,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     partial(_change_tables, statements=STOPS, append_only=("stop",)),
     partial(_change_tables, statements=FORMAT_11, append_only=()),
     partial(_change_tables, statements=FORMAT_12, append_only=()),
+    partial(_change_tables, statements=IDENTITY, append_only=("identity",)),
 )
 
 

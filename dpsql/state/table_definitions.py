@@ -165,6 +165,15 @@ ALTER TABLE charge ADD COLUMN shown_delta TEXT;
 ALTER TABLE release ADD COLUMN claim TEXT NOT NULL DEFAULT '[]';
 {_CLAIMS}
 """
+# Id of the state file, ids of its databases, and stamps that the curator accepted; the last row holds.
+IDENTITY = """
+CREATE TABLE identity (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, state_id TEXT NOT NULL, databases TEXT NOT NULL,
+    accepted TEXT NOT NULL, at TEXT NOT NULL
+) STRICT;
+INSERT INTO identity (state_id, databases, accepted, at)
+VALUES (lower(hex(randomblob(16))), '[]', '[]', strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now'))
+"""
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset(
     {"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units", "shown_delta"}
@@ -251,6 +260,8 @@ CREATE TABLE release (
     + _UNDONE
     + ";"
     + _CLAIMS
+    + ";"
+    + IDENTITY
 )
 
 # Rows of these are written once; the file itself refuses to change or remove them, whatever the program says.
@@ -265,5 +276,6 @@ APPEND_ONLY = (
     "snapshot",
     "point_tail",
     "stop",
+    "identity",
     *LASTING_APPEND_ONLY,
 )

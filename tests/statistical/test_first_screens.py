@@ -77,6 +77,8 @@ def covered(prepared: Path, releases: int, parts: Sequence[float]) -> list[Count
             # the budget is that of a newcomer, who asks once
             shutil.copy(prepared / f"declared {place}", state)
             with dpsql.connect(prepared / "screens.duckdb", state=state, threads=2) as session:
+                # a copy without the charges of the newcomers before
+                session.sql("CALL dp_accept_state()")
                 session._runner.noise_source = seeded_noise(1000 * place + seed)
                 if seed == 0:
                     true = {row[0]: row[1:] for row in session.connection.execute(question.true).fetchall()}

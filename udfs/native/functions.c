@@ -53,6 +53,7 @@ static const Signature signatures[] = {
     {"dp_unprotect", 1, {0}},
     {"dp_analyst", 1, {"rho_limit", "budget_part", "replace"}},
     {"dp_new_version", 1, {"version"}},
+    {"dp_accept_state", 0, {0}},
     {"dp_server", 1, {"token", "ca_file"}},
 };
 

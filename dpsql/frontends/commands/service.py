@@ -16,10 +16,12 @@ def serve(arguments: argparse.Namespace) -> None:
 
     Raises:
         PolicyError: an argument makes no sense, or the extra ``server`` is not installed.
+        StateError: the curator has to accept the state file first.
 
     """
     existing_state(arguments)
     with open_session(arguments) as session:
+        session.check_state()
         settings = Settings(
             workers=arguments.workers,
             at_once=arguments.at_once,

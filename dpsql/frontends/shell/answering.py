@@ -35,7 +35,19 @@ from dpsql.frontends.shell.frames import (
     text,
     wire_type,
 )
-from dpsql.session import DECLARATIONS, PINNED, Receipt, Result, quote, sql_on, state_beside, text_literal
+from dpsql.session import (
+    DECLARATIONS,
+    MAIN_DATABASE,
+    PINNED,
+    MainDatabase,
+    Receipt,
+    Result,
+    main_database,
+    quote,
+    sql_on,
+    state_beside,
+    text_literal,
+)
 
 STATE_VARIABLE = "DPSQL_STATE"
 """Environment variable that names a state file; by default it lies beside the database."""
@@ -181,6 +193,10 @@ class ShellConnection:
         ((database, schema),) = self.rows(_HOME, "SELECT current_database(), current_schema()")
         return str(database), str(schema)
 
+    def main_database(self) -> MainDatabase:
+        """Return the database that the shell began with."""
+        return main_database(self.rows(_HOME, MAIN_DATABASE))
+
     def time_zone(self) -> str:
         """Return the time zone that the shell began with."""
         ((zone,),) = self.rows(_HOME, "SELECT current_setting('TimeZone')")
@@ -205,6 +221,10 @@ class ShellConnection:
             self._is_pinned = True
         with contextlib.closing(_ShellCursor(self)) as cursor:
             yield cursor
+
+    def plain(self) -> contextlib.AbstractContextManager[_ShellCursor]:
+        """Return the connection with pinned settings."""
+        return self.pinned()
 
     def load_native(self) -> None:
         """Do nothing: the extension is the library."""

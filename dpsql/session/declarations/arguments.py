@@ -56,7 +56,10 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "dp_public": ("version", "public", "public_by_decision", "replace"),
     "dp_analyst": ("rho_limit", "budget_part", "replace"),
     "dp_new_version": ("version",),
+    "dp_accept_state": (),
 }
+# The names in quotes that a declaration begins with, if it is not one.
+_NAMES = {"dp_link": 2, "dp_domain": 2, "dp_accept_state": 0}
 
 
 class StateAccess(Protocol):
@@ -80,17 +83,19 @@ class Arguments:
 
     def __init__(self, call: FunctionCall) -> None:
         self._call = call
-        positional = 2 if call.name in ("dp_link", "dp_domain") else 1
+        positional = _NAMES.get(call.name, 1)
         listed = [_listed(argument) for argument in call.positional]
         single = all(
             len(names) == 1 and not isinstance(p, tuple) for names, p in zip(listed, call.positional, strict=True)
         )
         if len(listed) != positional or not all(listed) or not (single or call.name == "dp_link"):
-            raise PolicyError(f"{call.name} takes {positional} name{'s' * (positional > 1)} in quotes first")
+            wanted = f"{positional} name{'s' * (positional > 1)} in quotes first" if positional else "no argument"
+            raise PolicyError(f"{call.name} takes {wanted}")
         known = ARGUMENTS[call.name]
         unknown = sorted(set(call.named) - set(known))
         if unknown:
-            has = f"It has {', '.join(known)}." if known else "It takes the name of a table alone."
+            alone = "It takes the name of a table alone." if positional else "It takes no argument."
+            has = f"It has {', '.join(known)}." if known else alone
             hint = f"{did_you_mean(unknown[0], known)} {has}".lstrip()
             raise PolicyError(f"{call.name} has no argument {unknown[0]}. {hint}")
         self.lists = tuple(listed)

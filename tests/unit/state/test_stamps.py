@@ -1,0 +1,76 @@
+"""Stamps in lock folders, and the findings that follow from them without a database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpsql.errors import StateError
+from dpsql.state import ChargeItem, State, Unit
+from dpsql.state.stamps import Stamp, StampFile
+
+STAMP = Stamp("d" * 32, "a" * 32, 3, "2026-11-29T00:00:00+00:00", "fingerprint")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "clinic.duckdb.dpsql-locks"
+
+
+def test_a_stamp_is_read_as_it_was_written(folder: Path) -> None:
+    file = StampFile(folder)
+    assert file.read() is None
+    file.write(STAMP, rises=True)
+    assert file.read() == STAMP
+    assert [path.name for path in folder.iterdir()] == ["age"]
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "rises", "stays"),
+    [
+        ({"charge": 2}, True, True),
+        ({"charge": 4}, True, False),
+        ({"charge": 2}, False, False),
+        ({"charge": 2, "state_id": "b" * 32}, True, False),
+    ],
+)
+def test_a_later_charge_of_the_same_file_stays(
+    folder: Path, changes: dict[str, object], rises: bool, stays: bool
+) -> None:
+    file, other = StampFile(folder), replace(STAMP, **changes)  # type: ignore[arg-type]
+    file.write(STAMP, rises=True)
+    file.write(other, rises=rises)
+    assert file.read() == (STAMP if stays else other)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"charge": 1}', "no stamp"])
+def test_a_damaged_stamp_is_one_sentence(folder: Path, content: str) -> None:
+    StampFile(folder).write(STAMP, rises=True)
+    (folder / "age").write_text(content, encoding="utf-8")
+    with pytest.raises(StateError, match="is damaged: it is no stamp") as raised:
+        StampFile(folder).read()
+    assert str(folder) in str(raised.value)
+    assert str(folder) not in str(raised.value.for_analyst())
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
+    folder.write_bytes(b"")
+    assert StampFile(folder).read() is None
+    with pytest.raises(StateError, match="File exists"):
+        StampFile(folder).write(STAMP, rises=True)
+
+
+def test_a_state_without_a_database_is_stamped_in_its_lock_folder(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with State.open(path, create=True) as state:
+        state.declare_unit(Unit("patient", 1000, 50, 1e-6))
+        for statistic in "ab":
+            state.ledger.charge("patient", [ChargeItem(statistic, 7, 3)], "ana")
+        # it was paid for and nothing was stored, so this is no charge
+        state.ledger.charge("patient", [ChargeItem("a", 7, 3)], "ana")
+    stamp = StampFile(tmp_path / "s-locks").read()
+    assert stamp is not None
+    assert (stamp.charge, stamp.database_id, stamp.fingerprint) == (2, None, None)
