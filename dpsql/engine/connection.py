@@ -243,6 +243,10 @@ class OpenConnection:
         """Return the database and the schema of names without either."""
         return self.place
 
+    def main_database(self) -> MainDatabase:
+        """Return the database in which a name without one is looked for."""
+        return self.inner.main_database()
+
     def time_zone(self) -> str:
         """Return the time zone of the curator's session."""
         return self.inner.time_zone()
@@ -251,6 +255,10 @@ class OpenConnection:
     def pinned(self) -> Iterator[Cursor]:
         """Yield the cursor."""
         yield self.cursor
+
+    def plain(self) -> contextlib.AbstractContextManager[Cursor]:
+        """Return a cursor of its own."""
+        return self.inner.plain()
 
     def load_native(self) -> None:
         """Load the native aggregate, if it can be."""
