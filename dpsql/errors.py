@@ -285,14 +285,6 @@ class EngineError(DpsqlError):
         return cls("the query ran out of time", withheld=False)
 
     @classmethod
-    def redefined(cls) -> EngineError:
-        """Return the error of a query whose tables were defined anew between its plan and its reading."""
-        return cls(
-            "a table or view that the query reads was created anew or altered before its rows were read",
-            withheld=False,
-        )
-
-    @classmethod
     def unanswered(cls) -> EngineError:
         """The analysts' error for a time-out, a failure of the engine and a bug alike: rows may decide between them."""
         return cls(

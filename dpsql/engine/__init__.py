@@ -14,7 +14,7 @@ from dpsql.engine.connection import (
     stopped_by,
 )
 from dpsql.engine.database import DuckDBEngine, ExactTable
-from dpsql.engine.definitions import Definitions
+from dpsql.engine.definitions import Definitions, redefined
 from dpsql.engine.listing import ListedTable, without_members
 from dpsql.engine.probes import warn_if_untested
 from dpsql.engine.protocol import Engine
@@ -36,6 +36,7 @@ __all__ = [
     "digest",
     "identity",
     "main_database",
+    "redefined",
     "seconds_left",
     "stopped_by",
     "warn_if_untested",

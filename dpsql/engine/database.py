@@ -32,7 +32,7 @@ from dpsql.engine.connection import (
     interrupt_after,
     seconds_left,
 )
-from dpsql.engine.definitions import Definitions, read_definitions
+from dpsql.engine.definitions import Definitions, read_definitions, redefined
 from dpsql.engine.listing import ListedTable, list_tables
 from dpsql.engine.public_rows import PublicRows
 from dpsql.engine.trials import Trials
@@ -364,4 +364,4 @@ def _failure(expired: threading.Event, kind: type[Exception] | None = None) -> E
     """Return the error of a reading that failed by an error of some kind, or ran out of time."""
     if expired.is_set():
         return EngineError.out_of_time()
-    return EngineError.redefined() if kind is _RedefinedError else EngineError("the engine could not run the query")
+    return redefined() if kind is _RedefinedError else EngineError("the engine could not run the query")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from dpsql.engine.catalog import canonical_name
 from dpsql.engine.connection import Cursor
+from dpsql.errors import EngineError
 from dpsql.model.environment import folded
 
 _DATABASES = "SELECT database_name, path, type, current_setting('default_collation') FROM duckdb_databases()"
@@ -87,6 +88,13 @@ def read_definitions(cursor: Cursor, home: str, tables: Collection[str], sized: 
         for name, entry in (found | views).items()
     }
     return Definitions(home, frozenset(tables), frozenset(sized), facts)
+
+
+def redefined() -> EngineError:
+    """Return the error of a question whose tables were defined anew between its plan and its reading."""
+    return EngineError(
+        "a table or view that the query reads was created anew or altered before its rows were read", withheld=False
+    )
 
 
 def _name_of(identity: str) -> str:

@@ -23,7 +23,7 @@ from dpsql.answer.policy_view import environment
 from dpsql.answer.result import Result
 from dpsql.answer.stage import Inquiry, tell_curator
 from dpsql.cascade.reader import CURATOR, Reader
-from dpsql.engine import Definitions, Engine, Sandbox, warn_if_untested
+from dpsql.engine import Definitions, Engine, Sandbox, redefined, warn_if_untested
 from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, ReleaseError, StateError
 from dpsql.features.auto import PlanAgain, bound, draw, prepare_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
@@ -193,7 +193,7 @@ class StatementRunner:
                 auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
                 query, _, cleared, now = self._plan_to_read(statement, options, reader)
                 if now != defined:
-                    raise EngineError.redefined()
+                    raise redefined()
             else:
                 raise StateError("others change what AUTO chooses by at this moment; ask again")
             if query.first.finish.lost_orders and self._logs_changes:

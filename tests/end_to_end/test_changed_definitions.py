@@ -20,7 +20,7 @@ import pytest
 import dpsql
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine import Definitions, DuckDBEngine
+from dpsql.engine import Definitions, DuckDBEngine, redefined
 from dpsql.engine.connection import Cursor
 from dpsql.errors import EngineError
 from dpsql.sql.statements import SelectStatement, read_statement
@@ -248,7 +248,7 @@ def outcomes(session: dpsql.Session, kind: Kind, folder: Path, ways: Sequence[st
 
 
 NUMBERS = itertools.count()
-MESSAGE = str(EngineError.redefined())
+MESSAGE = str(redefined())
 
 
 @pytest.mark.parametrize("place", range(len(KINDS)), ids=tuple(KINDS))
