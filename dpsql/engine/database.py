@@ -307,10 +307,15 @@ class DuckDBEngine(PublicRows):
             # a cursor that is closed ends its transaction, too
             with contextlib.suppress(duckdb.Error):
                 cursor.rows("ROLLBACK")
+                if self._planned and not self.has_own_cursors:
+                    cursor.rows("RESET SESSION default_collation")
 
     def _require_definitions(self, cursor: Cursor) -> None:
-        if self._planned and not self._planned.are_seen_by(cursor):
-            raise _RedefinedError
+        if self._planned:
+            if not self._planned.are_seen_by(cursor):
+                raise _RedefinedError
+            # SET GLOBAL changes this for open transactions, too; plans are made under the collation by bytes alone
+            cursor.rows("SET SESSION default_collation = ''")
 
     def _run(
         self,

@@ -8,37 +8,44 @@ transaction that reads rows (docs/proofs/relations.md, *Facts of the catalog*).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.engine.catalog import canonical_name
 from dpsql.engine.connection import Cursor
 from dpsql.errors import EngineError
 from dpsql.model.environment import folded
+from dpsql.operations.dialect import quote
 
 _DATABASES = "SELECT database_name, path, type, current_setting('default_collation') FROM duckdb_databases()"
 _TABLES = (
-    "SELECT database_name, schema_name, table_name, coalesce(sql, ''), table_oid, estimated_size FROM duckdb_tables() "
+    "SELECT database_name, schema_name, table_name, coalesce(sql, ''), table_oid FROM duckdb_tables() "
     "WHERE NOT (internal OR temporary)"
 )
 _TYPES = (
-    "SELECT database_name, schema_name, type_name, concat(logical_type, ' ', labels::VARCHAR), type_oid, NULL "
+    "SELECT database_name, schema_name, type_name, concat(logical_type, ' ', labels::VARCHAR), type_oid "
     "FROM duckdb_types() WHERE NOT internal"
 )
 _LAST_NAME = re.compile(r'(?:"((?:[^"]|"")*)"|([^".:]*))$')
 """The name of a table at the end of its identity."""
 _VIEWS = (
-    "SELECT database_name, schema_name, view_name, coalesce(sql, ''), view_oid, NULL FROM duckdb_views() "
+    "SELECT database_name, schema_name, view_name, coalesce(sql, ''), view_oid FROM duckdb_views() "
     "WHERE NOT (internal OR temporary)"
 )
 _MACROS = (
     "SELECT database_name, schema_name, function_name, concat(parameters::VARCHAR, ' ', macro_definition), "
-    "function_oid, NULL FROM duckdb_functions() WHERE NOT internal"
+    "function_oid FROM duckdb_functions() WHERE NOT internal"
 )
-_Entry = tuple[str, str, str, str, int, int | None]
-"""An entry of the catalog: its database, schema, name and definition, its number, and about how many rows it has."""
+_TOKEN = re.compile(r"""\"(?:[^"]|"")*\"|'(?:[^']|'')*'|\w+""")
+"""A name in quotation marks, a literal, or a word."""
+_CALL = re.compile(r'(?<!CAST)(?<=[\w"])\(')
+_NAMES_IN_VALUES = re.compile(r"\bquery(?:_table)?\b")
+"""Functions that read a table whose name may be computed."""
+
+_Entry = tuple[str, str, str, str, int]
+"""An entry of the catalog: its database, schema, name and definition, and its number."""
 Fact = tuple[object, ...]
-"""An entry without its rows, or a table with the database that holds it."""
+"""An entry, or a table with its number of rows and the database that holds it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,7 +56,7 @@ class Definitions:
         home: name of the curator's own database.
         tables: identities of the tables.
         sized: those of public tables. Their number of rows is a fact too: it decides how many rows match one row.
-        facts: for each table its own entry with its database, and the entries that its view names, of any depth. A
+        facts: for each table its own entry with its database, and the entries that a view names, of any depth. A
             table that is not there has none.
 
     """
@@ -71,23 +78,23 @@ def read_definitions(cursor: Cursor, home: str, tables: Collection[str], sized: 
     names = sorted({_name_of(identity) for identity in tables})
     # lower() folds more letters than identities do, and the identities of all tables would take longer
     likely = f"{_TABLES} AND lower(table_name) IN ({', '.join('lower(?)' for _ in names)})"
-    found = _by_identity(cursor.rows(likely, names), tables, prefixes)
-    listed: list[_Entry] = []
-    views: dict[str, _Entry] = {}
+    found, views = _by_identity(cursor.rows(likely, names), tables, prefixes), dict[str, _Entry]()
+    # most queries read no view
     if len(found) < len(tables):
-        # these take longer to list; a table names neither views nor macros, and its types stand in its definition
         views = _by_identity(cursor.rows(_VIEWS), tables, prefixes)
-        listed = [row for query in (_TABLES, _VIEWS, _MACROS, _TYPES) for row in cursor.rows(query)] if views else []
+    named = _named_by(list(views.values()), cursor)
     facts = {
-        name: frozenset(
-            {
-                (*entry[:5], entry[5] if name in sized else None, *databases[entry[0]]),
-                *(_named_in(entry[3], listed) if name in views else ()),
-            }
-        )
-        for name, entry in (found | views).items()
+        name: frozenset({(*entry, _rows_of(entry, cursor) if name in sized else None, *databases[entry[0]])})
+        for name, entry in found.items()
     }
+    facts |= {name: frozenset({(*entry, *databases[entry[0]]), *named}) for name, entry in views.items()}
     return Definitions(home, frozenset(tables), frozenset(sized), facts)
+
+
+def _rows_of(entry: _Entry, cursor: Cursor) -> int:
+    """Return the number of rows of a public table. DuckDB's own estimate is not that of the transaction."""
+    ((rows,),) = cursor.rows(f"SELECT count(*) FROM {'.'.join(map(quote, entry[:3]))}")
+    return int(rows)
 
 
 def redefined() -> EngineError:
@@ -114,16 +121,44 @@ def _by_identity(listed: Iterable[_Entry], wanted: Collection[str], prefixes: di
     return {name: entry for name, entry in identified if name in wanted}
 
 
-def _named_in(definition: str, listed: Iterable[_Entry]) -> set[Fact]:
-    """Return the entries whose names are part of a definition, or of a definition that they lead to.
+def _named_by(views: Sequence[_Entry], cursor: Cursor) -> set[Fact]:
+    """Return the entries that views name, or that a view or a macro names to which they lead.
 
-    A name that is part of another word counts: one entry too many only lets a reading fail that could succeed.
+    A table names nothing: its types stand in its definition, and it cannot call a macro under the settings that a
+    cursor pins.
     """
-    left, texts, found = list(listed), [definition], set[Fact]()
+    if not views:
+        return set()
+    tables: list[_Entry] = cursor.rows(_TABLES)
+    others: list[_Entry] = [*cursor.rows(_VIEWS), *cursor.rows(_TYPES)]
+    texts, found, has_macros = [entry[3] for entry in views], set[_Entry](), False
     while texts:
-        text = folded(texts.pop())
-        named = [entry for entry in left if folded(entry[2]) in text]
-        left = [entry for entry in left if entry not in named]
-        found.update(entry[:5] for entry in named)
-        texts += [entry[3] for entry in named]
-    return found
+        words, literals = _words_of(text := texts.pop())
+        if not has_macros and _CALL.search(text):
+            # these take longest to list
+            others += cursor.rows(_MACROS)
+            has_macros = True
+        if any(map(_NAMES_IN_VALUES.match, words)):
+            return {*tables, *others}
+        found |= {entry for entry in tables if _is_named(entry[2], words, literals)}
+        more = {entry for entry in others if _is_named(entry[2], words, literals)} - found
+        found |= more
+        texts += [entry[3] for entry in more]
+    return set(found)
+
+
+def _words_of(definition: str) -> tuple[set[str], str]:
+    """Return the names and words of a definition, and its literals in one text; all are folded.
+
+    >>> words, literals = _words_of('FROM Visits WHERE "my ward" = ' + "'it''s'")
+    >>> sorted(words), literals
+    (['from', 'my ward', 'visits', 'where'], "it's")
+    """
+    tokens = _TOKEN.findall(folded(definition))
+    names = {token[1:-1].replace('""', '"') if token[0] == '"' else token for token in tokens if token[0] != "'"}
+    return names, "\n".join(token[1:-1].replace("''", "'") for token in tokens if token[0] == "'")
+
+
+def _is_named(name: str, words: Collection[str], literals: str) -> bool:
+    """Return whether a name is one of the words, or a part of a literal, which may be the name of a table."""
+    return folded(name) in words or folded(name) in literals

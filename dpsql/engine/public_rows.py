@@ -42,9 +42,9 @@ class PublicRows(Catalog):
         """
         if version is None:
             return self._count_matches(schema, columns)
-        sizes = self._look_up(
-            f"SELECT table_oid, estimated_size FROM duckdb_tables() WHERE {PLACE}", schema.catalog_name
-        )
+        tables = self._look_up(f"SELECT table_oid FROM duckdb_tables() WHERE {PLACE}", schema.catalog_name)
+        # DuckDB's own estimate of the number may be newer than the rows that a transaction sees
+        sizes = (tables, self._look_up(f"SELECT count(*) FROM {schema.relation}") if tables else None)
         place = (schema.catalog_name, schema.relation, tuple(sorted(columns)))
         known = self._matches.get(place)
         if known is None or known[0] != (version, sizes):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +24,16 @@ from dpsql.answer.result import Result
 from dpsql.answer.stage import Inquiry, tell_curator
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Definitions, Engine, Sandbox, redefined, warn_if_untested
-from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, ReleaseError, StateError
+from dpsql.errors import (
+    AccessError,
+    DpsqlError,
+    EngineError,
+    ParseError,
+    PolicyError,
+    QueryError,
+    ReleaseError,
+    StateError,
+)
 from dpsql.features.auto import PlanAgain, bound, draw, prepare_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.kinds import kind_of, open_kind_of, with_cap
@@ -113,6 +122,18 @@ class StatementRunner:
             public = {one.table for one in state.policy().public}
             return query, state, cleared, engine.definitions(tables, tables & public)
 
+    @contextlib.contextmanager
+    def _naming_changes(self, defined: Definitions) -> Iterator[None]:
+        """Replace a refusal of the query, if its tables were defined anew meanwhile: something may be charged."""
+        try:
+            yield
+        except QueryError as error:
+            refused = error
+        else:
+            return
+        # outside the handler, so that no earlier error travels along
+        raise redefined() if self.engine.definitions(defined.tables, defined.sized) != defined else refused
+
     def _again(
         self, statement: SelectStatement, options: Mapping[str, object], state: State, cleared: Reader
     ) -> PlanAgain:
@@ -182,7 +203,7 @@ class StatementRunner:
         logger.info("private query %s for %s", query_hash(query)[:12], reader)
         engine = self.engine.while_defined(defined)
         runtime = Runtime(state, engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)
-        with runtime.until_end:
+        with runtime.until_end, self._naming_changes(defined):
             auto_charge = Charged()
             for _ in range(_MOST_PLANS):
                 if not query.first.is_open:

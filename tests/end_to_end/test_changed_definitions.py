@@ -22,7 +22,8 @@ from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import Definitions, DuckDBEngine, redefined
 from dpsql.engine.connection import Cursor
-from dpsql.errors import EngineError
+from dpsql.engine.public_rows import PublicRows
+from dpsql.errors import EngineError, UnsupportedQueryError
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state.ledger import Ledger
 from tests.hostile_texts import Writer
@@ -37,6 +38,11 @@ CREATE TABLE badges (badge VARCHAR, door VARCHAR);
 CREATE MACRO shortened(name) AS left(name, 6);
 CREATE TYPE number AS INTEGER;
 CREATE VIEW inner_rows AS SELECT person::number AS person, city FROM stays;
+CREATE TABLE "odd "" name" AS SELECT 1 AS one;
+CREATE TABLE "it's" AS SELECT 1 AS one;
+CREATE TABLE plain AS SELECT 1 AS one;
+CREATE MACRO of_default(t := 'plain') AS TABLE FROM query_table(t);
+CREATE VIEW odd AS SELECT person, city FROM stays, "odd "" name", query_table('it''s'), of_default();
 CREATE VIEW seen AS SELECT person, shortened(city) AS city FROM inner_rows;
 INSERT INTO people SELECT i, 'home ' || i % 3 FROM range(300) t(i);
 INSERT INTO stays SELECT i, i % 300, 'city ' || i % 3 FROM range(600) t(i);
@@ -58,6 +64,7 @@ DECLARATIONS = (
     "CALL dp_protect('stays', unit := 'person', privacy_unit_column := 'person', coverage := FALSE)",
     "CALL dp_link('meals', 'stay', parent := 'stays.stay', coverage := FALSE)",
     "CALL dp_protect('seen', unit := 'person', privacy_unit_column := 'person', coverage := FALSE)",
+    "CALL dp_protect('odd', unit := 'person', privacy_unit_column := 'person', coverage := FALSE)",
     "CALL dp_protect('badges', unit := 'badge', privacy_unit_column := 'badge', coverage := FALSE)",
     "CALL dp_protect('other.trips', unit := 'traveller', privacy_unit_column := 'traveller', coverage := FALSE)",
     "CALL dp_public('prices')",
@@ -147,6 +154,27 @@ KINDS = {
         "CREATE OR REPLACE MACRO shortened(name) AS upper(name)",
         "CREATE OR REPLACE MACRO shortened(name) AS left(name, 6)",
     ),
+    "table of an odd name": Kind(
+        "city",
+        "person",
+        "odd",
+        'CREATE OR REPLACE TABLE "odd "" name" AS SELECT 2 AS two',
+        'CREATE OR REPLACE TABLE "odd "" name" AS SELECT 1 AS one',
+    ),
+    "table named by a literal": Kind(
+        "city",
+        "person",
+        "odd",
+        'CREATE OR REPLACE TABLE "it\'s" AS SELECT 2 AS two',
+        'CREATE OR REPLACE TABLE "it\'s" AS SELECT 1 AS one',
+    ),
+    "table named by a default": Kind(
+        "city",
+        "person",
+        "odd",
+        "CREATE OR REPLACE TABLE plain AS SELECT 2 AS two",
+        "CREATE OR REPLACE TABLE plain AS SELECT 1 AS one",
+    ),
     "type in a view": Kind(
         "city",
         "person",
@@ -207,13 +235,13 @@ def session(folder: Path) -> Iterator[dpsql.Session]:
 
 
 @contextmanager
-def after_charges(act: Callable[[], object]) -> Iterator[list[object]]:
-    """Do something once after the first charge; yield what was charged."""
+def after_charges(act: Callable[[], object], number: int = 1) -> Iterator[list[object]]:
+    """Do something once after a charge, the first or another one; yield what was charged."""
     charge, charged = Ledger.charge, list[object]()
 
     def charging(ledger: Ledger, *given: object) -> object:
         charged.append(charge(ledger, *given))  # type: ignore[arg-type]
-        if len(charged) == 1:
+        if len(charged) == number:
             act()
         return charged[-1]
 
@@ -243,8 +271,9 @@ def outcomes(session: dpsql.Session, kind: Kind, folder: Path, ways: Sequence[st
                 yield str(error)
             else:
                 yield "an answer"
+            finally:
+                run(kind.back)
         assert charged
-        run(kind.back)
 
 
 NUMBERS = itertools.count()
@@ -314,11 +343,67 @@ def test_a_change_after_the_check_is_not_seen_by_the_reading(session: dpsql.Sess
     other.execute(kind.back)
 
 
-def test_changes_of_other_tables_fail_no_question(session: dpsql.Session) -> None:
-    other = session.connection.cursor()
-    with after_charges(lambda: other.execute(f"{STAYS}; INSERT INTO badges FROM badges")):
-        kind = KINDS["type of the unit"]
-        assert len(session.sql(question(kind, WAYS[0]), rho=1.0, delta=1e-6).fetchall()) == 3
+def test_a_change_after_the_histogram_of_auto_is_named(session: dpsql.Session, folder: Path) -> None:
+    kind = KINDS["type of the unit"]
+    with (
+        after_charges(lambda: session.connection.execute(kind.changed)) as charged,
+        pytest.raises(EngineError, match="created anew"),
+    ):
+        session.sql(question(kind, WAYS[3]), rho=1.0, delta=1e-6)
+    session.connection.execute(kind.back)
+    assert len(charged) == 1
+
+
+def test_a_later_collation_changes_no_reading_of_a_question(session: dpsql.Session) -> None:
+    """Rounds of keys read rows in a transaction that began before."""
+    session.connection.execute("CREATE OR REPLACE TABLE held AS FROM badges; UPDATE badges SET door = upper(door)")
+    asked = f"OPTIONS (max_groups_contributed = 1, mechanism = KEYS_FIRST) door, {WAYS[0].partition('}, ')[2]}"
+    rows = "badges WHERE door IN ('DOOR 1', 'door 2')"
+    with after_charges(lambda: session.connection.execute("SET GLOBAL default_collation = 'NOCASE'"), 2) as charged:
+        found = session.sql(f"SELECT WITH DIFFERENTIAL_PRIVACY {asked} FROM {rows} GROUP BY door", rho=1.0, delta=1e-6)
+    session.connection.execute("SET GLOBAL default_collation = ''; CREATE OR REPLACE TABLE badges AS FROM held")
+    assert len(charged) > 1
+    assert [door for door, _ in found.fetchall()] == ["DOOR 1"]
+
+
+def test_rows_that_come_to_a_public_table_during_a_plan_are_counted(session: dpsql.Session) -> None:
+    kind, most = KINDS["matches in a public table"], PublicRows.most_matches
+    other, found = session.connection.cursor(), list[int]()
+
+    def raced(engine: PublicRows, *given: Any) -> int:
+        if not found:
+            other.execute(kind.changed)
+        found.append(most(engine, *given))
+        return found[-1]
+
+    with patch.object(PublicRows, "most_matches", raced):
+        with pytest.raises(EngineError, match="created anew"):
+            session.sql(question(kind, WAYS[0]), rho=1.0, delta=1e-6)
+        with pytest.raises(UnsupportedQueryError):
+            session.sql(question(kind, WAYS[0]), rho=1.0, delta=1e-6)
+    other.execute(kind.back)
+    assert (found[0], found[-1]) == (1, 2001)
+
+
+def test_changes_of_rows_and_of_other_tables_fail_no_question(session: dpsql.Session) -> None:
+    other, numbers = session.connection.cursor(), itertools.count()
+
+    def change() -> None:
+        name = next(numbers)
+        other.execute(
+            f"{STAYS}; INSERT INTO badges FROM badges; DELETE FROM stays WHERE person = {name}; CHECKPOINT; "
+            f"CREATE INDEX i{name} ON people (home); CREATE OR REPLACE TABLE home AS SELECT 1 AS sea; "
+            "DELETE FROM prices WHERE price = 99; CHECKPOINT"
+        )
+
+    session.connection.execute("CREATE TABLE home AS SELECT 1 AS sea; INSERT INTO prices VALUES ('dish 99', 99)")
+    session.connection.execute("DELETE FROM prices WHERE price = 99")
+    for name, of in (("type of the unit", "badges"), ("matches in a public table", "meals JOIN prices USING (dish)")):
+        kind = KINDS[name]
+        assert of == kind.rows
+        with after_charges(change if of == "badges" else lambda: other.execute("CHECKPOINT")):
+            assert session.sql(question(kind, WAYS[0]), rho=1.0, delta=1e-6).fetchall()
+    session.connection.execute("DROP TABLE home")
 
 
 PLACE = re.compile(r'"memory"\."main"\."(\w+)"')
