@@ -1,18 +1,19 @@
 # Needs python3 (3.11 or newer), make and git; everything else is installed into .venv on first use.
 # On a machine whose python3 is older: make demo PYTHON=python3.12
-# The tests with other versions, in an environment of their own: make test DUCKDB=2.0.0 SQLGLOT=30.27.0
+# The tests with other versions, in an environment of their own: make test-all DUCKDB=2.0.0 SQLGLOT=30.27.0
 
 PYTHON ?= python3
 PINS := $(DUCKDB:%=duckdb==%) $(SQLGLOT:%=sqlglot==%)
 VENV := .venv$(if $(DUCKDB)$(SQLGLOT),/with$(DUCKDB:%=-duckdb-%)$(SQLGLOT:%=-sqlglot-%))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # tests start many processes; each would compile dpsql anew
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-shell test test-fast test-times audit check docs data native bench clean
+.PHONY: help demo demo-shell test test-rest test-all test-times audit check docs data native bench clean
 
 help:  ## list what make can do
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -23,17 +24,20 @@ demo: $(VENV)/core.stamp  ## private counts and sums on the sample data, with pr
 demo-shell: $(VENV)/dev.stamp native  ## an hour at the stock DuckDB shell, every step checked
 	@$(BIN)/python -m tests.end_to_end.shell_story
 
-test: $(VENV)/dev.stamp  ## the tests that run in minutes; DUCKDB=2.0.0 takes that version
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+test: $(VENV)/dev.stamp  ## the tests before a commit: units, golden records, one file for each front end
+	@$(PYTEST) -m 'not long and not thorough'
 
-test-fast: $(VENV)/dev.stamp  ## the unit and golden tests
-	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/golden tests/sql
+test-rest: $(VENV)/dev.stamp  ## the tests that `make test` leaves out, without the long ones
+	@$(PYTEST) -m 'thorough and not long'
 
-test-times: $(VENV)/dev.stamp  ## the tests, with CPU seconds by folder and the slowest tests
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -p tests.times
+test-all: $(VENV)/dev.stamp  ## both in one run; DUCKDB=2.0.0 takes that version
+	@$(PYTEST)
+
+test-times: $(VENV)/dev.stamp  ## `make test-all`, with CPU seconds by folder and the slowest tests
+	@$(PYTEST) -p tests.times
 
 audit: $(VENV)/dev.stamp  ## every test, the long ones too
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -p tests.times -m ''
+	@$(PYTEST) -p tests.times -m ''
 
 check: $(VENV)/dev.stamp  ## lint, format and types
 	@$(BIN)/ruff check

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 from dpsql.frontends.frames import privacy_unit
 from dpsql.model.estimates import Estimate
 from dpsql.session import ProcessState, plan_cache
+from tests.front_ends import is_thorough
 
 # how long an example takes is a fact about the machine, and so is how long it takes to think of one
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,8 +37,21 @@ class _FailuresAtOnce:
 def pytest_configure(config: pytest.Config) -> None:
     """Print failures at once, and search where long tests run too (`make audit`)."""
     config.pluginmanager.register(_FailuresAtOnce(config.pluginmanager))
-    if config.option.markexpr != "not long":
+    if "not long" not in config.option.markexpr:
         settings.load_profile("search")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip files whose tests all have the marker `thorough` if such tests are not run: reading them takes time."""
+    return True if "not thorough" in config.option.markexpr and is_thorough(collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the marker `thorough` to all tests of the files that `make test` leaves out."""
+    for item in items:
+        if is_thorough(item.path):
+            item.add_marker(pytest.mark.thorough)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -30,7 +30,7 @@ def poor() -> Iterator[dpsql.Session]:
         yield session
 
 
-@pytest.mark.parametrize("seed", [*range(15), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(15, 150))])
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8, 150))])
 def test_screens_of_a_reader_with_a_limit_are_equal_in_both_worlds(
     prepared: dpsql.Session, poor: dpsql.Session, seed: int
 ) -> None:

@@ -227,6 +227,7 @@ def test_the_rc_file_is_read_and_what_follows_is_passed_on(tmp_path: Path) -> No
     assert run.stdout.endswith("answer\n42\n")
 
 
+@pytest.mark.thorough
 def test_new_files_of_sessions_open_in_the_shell_and_a_newer_one_is_told_how(tmp_path: Path) -> None:
     """The copy that the message advises keeps state file, tables and types."""
     ours, other = tmp_path / "ours.duckdb", tmp_path / "it's.duckdb"
@@ -254,6 +255,7 @@ def test_new_files_of_sessions_open_in_the_shell_and_a_newer_one_is_told_how(tmp
     assert in_the_shell(other).stdout == "low,true\n"
 
 
+@pytest.mark.thorough
 def test_a_helper_that_dies_is_one_sentence_and_the_next_question_has_another() -> None:
     with Terminal([PROGRAM, "shell", ":memory:", *QUIET]) as terminal:
         terminal.ask("FROM dp_policy();")

@@ -19,6 +19,7 @@ from tests.sql.golden_records import new_session
 FILES = sorted(files.FOLDER.glob("*.json"))
 
 
+@pytest.mark.thorough
 def test_the_queries_of_tpch_are_answered_as_before() -> None:
     found = tpch.answers()
     assert set(files.read(tpch.SOURCE).parts) == set(found)

@@ -87,6 +87,7 @@ def fault(clinic: Clinic, record: Record, refused: list[Refusal], refusal: Refus
     return f"brings {new}: {question}" if new else ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("file", sorted({record.file for record in REFUSED}))
 def test_what_a_refusal_says_to_write_is_accepted(file: str, clinic: Clinic) -> None:
     faults = []

@@ -78,6 +78,7 @@ def test_shipped_rows_are_the_pinned_ones(name: str, tmp_path: Path) -> None:
     assert rows_sha256(asset("sample_data", f"{name}.parquet"), tmp_path) == ROWS_SHA256[name]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("script", "made"),
     [

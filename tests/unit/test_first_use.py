@@ -43,6 +43,7 @@ def run(code: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 def test_a_name_is_there_however_it_is_asked_for_first() -> None:
     names = ["remote", "errors", "unit", "connect", "from_frame", "__version__"]
     asked = f"import dpsql; assert set({names}) <= set(dir(dpsql)); shown = [repr(getattr(dpsql, n)) for n in {names}]"
@@ -52,6 +53,7 @@ def test_a_name_is_there_however_it_is_asked_for_first() -> None:
         assert run(f"from dpsql import {name}; print({name} is not None)") == "True\n"
 
 
+@pytest.mark.thorough
 def test_all_public_names_are_there() -> None:
     shown = run("before = {*vars(), 'before'}; from dpsql import *; print(*sorted({*vars()} - before))")
     assert shown.split() == sorted(dpsql.__all__)
@@ -93,17 +95,20 @@ def test_a_stored_answer_imports_what_serves_it(tmp_path: Path, capsys: pytest.C
     assert not {"pandas", "polars", "matplotlib", "h11", "starlette", "uvicorn"} & set(packages.split())
 
 
+@pytest.mark.thorough
 def test_looking_at_the_books_needs_no_scipy_functions() -> None:
     modules = run("import sys; import dpsql.session; print(*sys.modules)").split()
     assert "dpsql.accounting.gaussian" in modules
     assert "scipy.special" not in modules
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("imports", ["import dpsql, pandas", "import pandas, dpsql"])
 def test_frames_have_their_accessor_in_either_order(imports: str) -> None:
     assert run(f"{imports}\n{ONE_PATIENT}\n{UNIT}\nprint({SIZES}.index.name, len(frame.dp._frame))") == "city 1\n"
 
 
+@pytest.mark.thorough
 def test_the_import_of_pandas_can_be_looked_at_and_repeated() -> None:
     looked = "import copy, importlib.util; spec = copy.copy(importlib.util.find_spec('pandas')); copy.copy(spec.loader)"
     again = "import importlib; importlib.reload(pandas); print(type(pandas.DataFrame().dp).__name__)"

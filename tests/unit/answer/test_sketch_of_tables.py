@@ -159,6 +159,7 @@ def expected(visits: Laboratory) -> Sketch:
     return _sketch(visits, _frame(visits, "visits"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("table", "threads"), [("reversed", 1), ("shuffled", 4), ("stored", 2)])
 def test_order_storage_and_threads_change_no_bit(
     visits: Laboratory, expected: Sketch, table: str, threads: int
@@ -172,6 +173,7 @@ def test_order_storage_and_threads_change_no_bit(
     assert _bits(found) == _bits(expected)
 
 
+@pytest.mark.thorough
 def test_where_pieces_end_means_nothing(visits: Laboratory) -> None:
     frame = _frame(visits, "visits")
     run = visits.session._runner.sandbox.run
@@ -201,16 +203,19 @@ def _steps(laboratory: Laboratory, rewrite: Callable[[str], str] = str) -> Itera
         yield are_neighbours(larger, sketch(_without(frame, pid)))
 
 
+@pytest.mark.thorough
 def test_a_unit_moves_the_sketch_of_a_table_by_one_step(visits: Laboratory) -> None:
     assert all(_steps(visits))
 
 
+@pytest.mark.thorough
 def test_the_check_catches_shards_that_a_row_decides(visits: Laboratory) -> None:
     sound = f"hash(hash(unit, '{SALT.hex()}'))"
     assert sketch_sql(_frame(visits, "visits"), SALT).count(sound) == 1
     assert not all(_steps(visits, lambda sql: sql.replace(sound, sound.replace("unit", "unit, key_0, key_1"))))
 
 
+@pytest.mark.thorough
 def test_the_check_catches_shards_that_the_size_of_the_table_decides(visits: Laboratory) -> None:
     cut = f"% {_FEW_SHARDS} AS"
     assert not all(
@@ -261,6 +266,7 @@ def test_a_unit_is_in_one_shard_however_it_is_spelled(
     assert len(rows) == distinct
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KEY_TYPES)
 def test_keys_of_every_type_keep_their_type_and_stay_apart(laboratory: Laboratory, kind: str) -> None:
     values = (*KEY_TYPES[kind], None)

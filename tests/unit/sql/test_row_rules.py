@@ -96,6 +96,7 @@ def refusals_of(session: dpsql.Session, calls: Sequence[str]) -> dict[str, list[
     return refused
 
 
+@pytest.mark.thorough
 def test_no_allowed_function_fails_aloud_on_any_scalar_type(session: dpsql.Session) -> None:
     calls = calls_that_bind()
     assert len(calls) > 400
