@@ -27,8 +27,9 @@ SETTINGS: tuple[tuple[str, str], ...] = (
 )
 """Settings that the value of an expression depends on: pinned for every internal query and part of every hash.
 
-All of them are a cursor's own. default_collation is not: it belongs to the whole instance, hence to the curator, so it
-is left alone, its value is part of every hash, and under one that is not bytewise nothing is answered.
+All of them are a cursor's own. default_collation belongs to the whole instance, hence to the curator. So its value is
+part of every hash, and under one that is not bytewise nothing is answered. A cursor that reads rows for a plan sets its
+own to the comparison by bytes (`DuckDBEngine.while_defined`).
 """
 
 BYTEWISE = frozenset({"", "binary", "c", "posix"})
