@@ -36,7 +36,7 @@ _MACROS = (
     "SELECT database_name, schema_name, function_name, concat(parameters::VARCHAR, ' ', macro_definition), "
     "function_oid FROM duckdb_functions() WHERE NOT internal"
 )
-_TOKEN = re.compile(r"""\"(?:[^"]|"")*\"|'(?:[^']|'')*'|\w+""")
+_TOKEN = re.compile(r"""\"(?:[^"]|"")*\"|'(?:[^']|'')*'|[\w$]+""")
 """A name in quotation marks, a literal, or a word."""
 _CALL = re.compile(r'(?<!CAST)(?<=[\w"])\(')
 _NAMES_IN_VALUES = re.compile(r"\bquery(?:_table)?\b")
