@@ -60,8 +60,8 @@ def in_steps(patched: pytest.MonkeyPatch) -> None:
     """Register the sixth kind, and let every plan of one set be a plan of it."""
     plan = StatementRunner.plan
 
-    def planned(*arguments: Any) -> Any:
-        query, *others = plan(*arguments)
+    def planned(*arguments: Any, **named: Any) -> Any:
+        query, *others = plan(*arguments, **named)
         assert type(query) is OneSet
         return InSteps(query.parts, after=query.after), *others
 

@@ -192,9 +192,9 @@ def test_a_unit_without_thresholds_is_told_no_delta(declared: dpsql.Session) -> 
 def test_a_refusal_takes_few_plans(clinic: dpsql.Session, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plans, plan = [], StatementRunner.plan
 
-    def counted(*given: Any) -> Any:
+    def counted(*given: Any, **named: Any) -> Any:
         plans.append(given)
-        return plan(*given)
+        return plan(*given, **named)
 
     monkeypatch.setattr(StatementRunner, "plan", counted)
     with pytest.raises(dpsql.BudgetError) as raised:
