@@ -78,11 +78,11 @@ def read_definitions(cursor: Cursor, home: str, tables: Collection[str], sized: 
     names = sorted({_name_of(identity) for identity in tables})
     # lower() folds more letters than identities do, and the identities of all tables would take longer
     likely = f"{_TABLES} AND lower(table_name) IN ({', '.join('lower(?)' for _ in names)})"
-    found, views = _by_identity(cursor.rows(likely, names), tables, prefixes), dict[str, _Entry]()
+    found = _by_identity(cursor.rows(likely, names), tables, prefixes)
     # most queries read no view
-    if len(found) < len(tables):
-        views = _by_identity(cursor.rows(_VIEWS), tables, prefixes)
-    named = _named_by(list(views.values()), cursor)
+    every_view: list[_Entry] = cursor.rows(_VIEWS) if len(found) < len(tables) else []
+    views = _by_identity(every_view, tables, prefixes)
+    named = _named_by(views.values(), every_view, cursor) if views else set()
     facts = {
         name: frozenset({(*entry, _rows_of(entry, cursor) if name in sized else None, *databases[entry[0]])})
         for name, entry in found.items()
@@ -121,16 +121,14 @@ def _by_identity(listed: Iterable[_Entry], wanted: Collection[str], prefixes: di
     return {name: entry for name, entry in identified if name in wanted}
 
 
-def _named_by(views: Sequence[_Entry], cursor: Cursor) -> set[Fact]:
+def _named_by(views: Iterable[_Entry], every_view: Sequence[_Entry], cursor: Cursor) -> set[Fact]:
     """Return the entries that views name, or that a view or a macro names to which they lead.
 
     A table names nothing: its types stand in its definition, and it cannot call a macro under the settings that a
     cursor pins.
     """
-    if not views:
-        return set()
     tables: list[_Entry] = cursor.rows(_TABLES)
-    others: list[_Entry] = [*cursor.rows(_VIEWS), *cursor.rows(_TYPES)]
+    others: list[_Entry] = [*every_view, *cursor.rows(_TYPES)]
     texts, found, has_macros = [entry[3] for entry in views], set[_Entry](), False
     while texts:
         words, literals = _words_of(text := texts.pop())
