@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from pathlib import Path
 
 import pytest
 
 import dpsql
+from dpsql.frontends.frames import privacy_unit
 from dpsql.frontends.frames.groupby import FrameGroupBy
 from dpsql.frontends.pandas_accessor import ArrowFrame, PandasFrame, PolarsFrame
 from tests.deterministic_entropy import seeded_system
@@ -25,6 +27,8 @@ def test_every_block_prints_what_stands_below_it(
 ) -> None:
     (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
     monkeypatch.chdir(tmp_path)
+    # frames of other tests have numbers, too
+    monkeypatch.setattr(privacy_unit, "_numbers", itertools.count(1))
     names: dict[str, object] = {}
     for name, page in PAGES.items():
         outputs = []
