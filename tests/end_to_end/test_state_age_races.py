@@ -140,6 +140,15 @@ def test_another_database_is_named_below_a_file_that_was_charged_read_only(unsta
                 session.sql(question(1))
 
 
+def test_copies_and_moves_of_a_folder_that_was_charged_read_only_are_no_alarm(unstamped: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(unstamped.parent, tmp_path / "copied")) / unstamped.name
+    ask(copied, 2, read_only=True)
+    moved = copied.parent.rename(tmp_path / "moved") / copied.name
+    ask(moved, 3, read_only=True)
+    ask(moved, 4)
+    ask(moved, 5, read_only=True)
+
+
 def test_a_database_that_was_accepted_read_only_is_no_excuse_for_others(clinic: Path) -> None:
     state = state_of(clinic)
     accepted, unknown = (unknown_database(clinic.with_name(name)) for name in ("prod.duckdb", "unknown.duckdb"))
@@ -280,6 +289,21 @@ def test_a_table_that_the_curator_changed_is_accepted_and_written_anew(clinic: P
         session.sql(question(2))
         assert session.connection.execute(f"SELECT charge FROM {TABLE}").fetchall() == [(2,)]
     ask(clinic, 3)
+
+
+def test_an_import_into_a_database_with_a_charge_needs_the_schema_dropped(clinic: Path, tmp_path: Path) -> None:
+    target = new_database(tmp_path / "target" / "clinic.duckdb", read_only=False)
+    with contextlib.closing(duckdb.connect(str(clinic))) as connection:
+        connection.execute(f"EXPORT DATABASE '{tmp_path / 'exported'}'")
+    with contextlib.closing(duckdb.connect(str(target))) as connection:
+        connection.execute("DROP TABLE visits")
+        with pytest.raises(duckdb.CatalogException, match="dpsql_hidden"):
+            connection.execute(f"IMPORT DATABASE '{tmp_path / 'exported'}'")
+        connection.execute("DROP SCHEMA dpsql_hidden CASCADE")
+        connection.execute(f"IMPORT DATABASE '{tmp_path / 'exported'}'")
+    with dpsql.connect(target) as session:
+        session.sql(ACCEPT)
+        session.sql(question(2))
 
 
 def test_a_macro_does_not_hide_the_table(clinic: Path) -> None:
