@@ -47,7 +47,7 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
         "the charges of the first file (up to number {charge}) are forgotten",
     ),
     SWAPPED: (
-        "belongs to another database than the open one, or to a later state of it",
+        "belongs to another database than the open one, which may have been built anew or restored since",
         "Open its own database",
         "its charges and stored answers count for the open database, too",
     ),
