@@ -172,7 +172,7 @@ def test_a_state_in_memory_is_no_excuse_for_files(clinic: Path) -> None:
         require_refusal(session, SWAPPED, 3)
 
 
-def test_a_copy_that_data_frames_accepted_is_paired_with_its_database(unstamped: Path) -> None:
+def test_an_accepted_copy_is_asked_by_data_frames_and_by_its_database(unstamped: Path) -> None:
     restore_a_copy(unstamped, read_only=True)
     with dpsql.connect(unstamped, read_only=True) as session:
         session.sql(ACCEPT)
