@@ -315,7 +315,7 @@ class StateError(DpsqlError):
 
     @classmethod
     def of_age(cls, message: str) -> StateError:
-        """Return the refusal of a state file that the curator has to accept, whose reason an analyst is not told."""
+        """Return the refusal of a state file that the curator has to look at, whose reason an analyst is not told."""
         error = cls(message)
         error._for_analyst = cls("the curator has to look at the state file first; nothing was charged")
         return error

@@ -94,13 +94,16 @@ def _declare_version(arguments: Arguments, access: StateAccess, engine: Engine) 
 def _accept_state(_arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
     """Accept a state file that its database contradicts."""
     age = access.read().age
-    kind = age.accept() if age else None
-    return _ACCEPTED[kind] if kind else "nothing contradicts the state file; nothing was changed"
+    kinds = age.accept() if age else {}
+    sentences = [_ACCEPTED[kind].format(charge=charge) for kind, charge in kinds.items()]
+    return "; ".join(sentences) or "nothing contradicts the state file; nothing was changed"
 
 
 _ACCEPTED = {
-    "restored": "this copy is the state file of the database from now on; charges that it lacks are not counted",
-    "second": "this state file replaces the other one of the database from now on; charges of that one are not counted",
+    "restored": "this copy is the state file of the database from now on; "
+    "charges that it lacks (up to number {charge}) are forgotten",
+    "second": "this state file replaces the other one of the database from now on; "
+    "charges of that one (up to number {charge}) are forgotten",
     "swapped": "the state file belongs to the open database, too, from now on, with its charges and stored answers",
 }
 

@@ -5,8 +5,11 @@ the charge of each of its stamps, also after a kill between both writes. A file 
 charged. Three things are named, and refused until the curator accepts them (`Age.accept`):
 
 - *restored*: a stamp of this state file names a charge that the file does not have.
-- *second*: the stamp of the database is that of another state file with a charge.
+- *second*: the stamp of the database is that of another state file, which has a charge or was accepted.
 - *swapped*: the state file belongs to other databases than the main one.
+
+A session looks before its first charge. Then it compares each stamp that it is about to replace, because another
+process may use another state file meanwhile.
 """
 
 from __future__ import annotations
@@ -18,13 +21,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dpsql.errors import StateError
+from dpsql.errors import EngineError, StateError
 from dpsql.state.database import Database, insert_row
 from dpsql.state.stamps import Home, SecondPlace, Stamp, StampFile
 
 RESTORED, SECOND, SWAPPED = "restored", "second", "swapped"
-NO_ID = "none"
-"""Stands for a database without an id, which could not be written so far."""
+_NO_FILE = "none"
+"""Name of each database without a file, and of each one whose file cannot be read."""
 
 _IDENTITY = (
     "SELECT id AS number, state_id, databases, accepted, coalesce((SELECT max(id) FROM charge), 0) AS last_charge "
@@ -32,11 +35,24 @@ _IDENTITY = (
 )
 _MOMENT = "SELECT at FROM charge WHERE id = ?"
 _LOCKS = ".dpsql-locks"
-_REASONS: Mapping[str, str] = {
-    RESTORED: "is an old copy that was put back: a later charge is recorded beside it, and it has forgotten that one",
-    SECOND: "is a second state file of this database: another one has charged it already",
-    SWAPPED: "belongs to another database than the one that is open, or to a later state of it",
+_REASONS: Mapping[str, tuple[str, str, str]] = {
+    RESTORED: (
+        "is an old copy that was put back: charge {charge} is recorded beside it, and it lacks that charge",
+        "Put the newest file back",
+        "the charges that it lacks (up to number {charge}) are forgotten",
+    ),
+    SECOND: (
+        "is a second state file of this database, which has another one already",
+        "Open the first state file, or put it back",
+        "the charges of the first file (up to number {charge}) are forgotten",
+    ),
+    SWAPPED: (
+        "belongs to another database than the open one, which may have been built anew or restored since",
+        "Open its own database",
+        "its charges and stored answers count for the open database, too",
+    ),
 }
+"""Of each kind its sentence, its cure, and the effect of accepting it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +62,8 @@ class Identity:
     Attributes:
         number: of the row.
         state_id: id of the state file.
-        databases: ids of its databases, the first of the first charge, and others that the curator accepted; none as
-            long as no database has a stamp of it. One that has no id is `NO_ID`.
+        databases: names of its databases (`Age._name`): that of the first charge, and others that the curator
+            accepted.
         accepted: state file, charge and mark of stamps that contradict the file and that the curator accepted.
         last_charge: number of the last charge; 0 if there is none.
 
@@ -65,7 +81,8 @@ class Finding:
     """A look at the stamps of a state file.
 
     Attributes:
-        kind: RESTORED, SECOND or SWAPPED; None if nothing contradicts the file.
+        kinds: those of RESTORED, SECOND and SWAPPED that contradict the file, each with the last charge that a stamp
+            of this kind names.
         home: the main database; None for a state without one.
         in_database: the stamp in the database.
         in_folders: stamps in the lock folders of database and state file.
@@ -73,7 +90,7 @@ class Finding:
 
     """
 
-    kind: str | None
+    kinds: Mapping[str, int]
     home: Home | None
     in_database: Stamp | None
     in_folders: tuple[Stamp, ...]
@@ -111,21 +128,27 @@ class Age:
         self._told = 0
 
     def require_own_database(self) -> None:
-        """Refuse stored answers of another database; a session looks once.
+        """Refuse stored answers of another database; a session looks once. Stamp a file with charges.
 
         Raises:
             StateError: the state file belongs to another database.
+            EngineError: the database could not be read.
 
         """
-        if not self._is_own:
-            self._require(SWAPPED)
-            self._is_own = True
+        if self._is_own:
+            return
+        found = self._require(SWAPPED)
+        if found.identity.last_charge and not found.kinds:
+            # charges of before stamps, or of a lost lock folder; stored answers are served from a full disk, too
+            with contextlib.suppress(StateError):
+                self._pair(found)
+        self._is_own = True
 
     def require(self) -> None:
         """Refuse a charge if a stamp contradicts the state file; give a new database its stamp.
 
-        A session looks at the stamps once, and again if the file changed in another way than by charges. Its main
-        database stays the same, and no other process writes there.
+        A session looks at the stamps once, and again if the file changed in another way than by charges, or if `tell`
+        met a stamp that contradicts it.
 
         Raises:
             StateError: the file was restored, is a second one, or belongs to another database.
@@ -149,12 +172,14 @@ class Age:
     def tell(self, charge: int, at: datetime) -> None:
         """Stamp the second place after a charge that `require` allowed.
 
+        A stamp that contradicts the file stays, and the next charge looks again.
+
         Args:
             charge: number of the charge.
             at: its moment.
 
         Raises:
-            StateError: neither the database nor the lock folder can be written.
+            EngineError: neither the database nor the lock folder can be written; the charge stays.
 
         """
         agreed = self._agreed
@@ -162,23 +187,26 @@ class Age:
             # another thread accepted the file meanwhile, and the next charge looks again
             return
         self._told = max(self._told, charge)
+        mark = at.isoformat()
         if agreed.is_stamped and agreed.home and self._beside:
-            if self._beside.raise_to(agreed.home, agreed.identity.state_id, charge, at.isoformat()):
+            if self._beside.raise_to(agreed.home, agreed.identity.state_id, charge, mark):
+                return
+            if self._is_told(agreed, agreed.home, charge):
                 return
             self._agreed = None
-        stamp = self._stamp(agreed, charge, at.isoformat())
-        *others, last = self._files(agreed.home)
-        for file in others:
+        stamp = self._stamp(agreed, charge, mark)
+        for file in self._files(agreed.home):
             with contextlib.suppress(StateError):
-                file.write(stamp, rises=True)
+                if not file.write(stamp, lambda met: self._agrees(met, agreed)):
+                    self._agreed = None
                 return
-        last.write(stamp, rises=True)
+        raise EngineError(f"the charge could not be recorded: {self._folder} cannot be written", withheld=False)
 
-    def accept(self) -> str | None:
+    def accept(self) -> Mapping[str, int]:
         """Accept this state file for the main database.
 
         Returns:
-            The kind of what was accepted, or None if nothing contradicted the file.
+            The kinds that were accepted, each with the last charge that a stamp of it names.
 
         Raises:
             StateError: a stamp in a lock folder cannot be read.
@@ -186,27 +214,27 @@ class Age:
 
         """
         found = self._find()
-        if found.kind is None:
-            return None
+        if not found.kinds:
+            return {}
         identity, own = found.identity, found.in_database
-        stamps = [stamp for stamp in (own, *found.in_folders) if stamp]
-        accepted = tuple((stamp.state_id, stamp.charge, stamp.mark) for stamp in stamps)
+        stamps = ((one.state_id, one.charge, one.mark) for one in (own, *found.in_folders) if one)
+        names = [self._name(found.home, own)] if SWAPPED in found.kinds else []
         # before anything else is written, so that a kill leaves no stamp that contradicts the file
-        database_id = own.database_id if own and own.database_id else NO_ID
-        self._write(identity.state_id, (*identity.databases, database_id), accepted)
+        accepted = tuple(dict.fromkeys((*identity.accepted, *stamps)))
+        self._write(identity.state_id, (*identity.databases, *names), accepted)
         self._agreed, self._told = None, 0
-        agreed = self._pair(self._find(), renews=True)
-        for file in self._files(agreed.home):
-            # a stamp that cannot be written is accepted as it is
-            with contextlib.suppress(StateError):
-                file.write(self._stamp(agreed, identity.last_charge, self._moment(identity.last_charge)), rises=False)
-        return found.kind
+        self._pair(self._find(), renews=True)
+        return found.kinds
 
     def _require(self, *kinds: str) -> Finding:
+        """Look at the stamps. A refusal names all that contradicts the file, because all is accepted together."""
         found = self._find()
-        if found.kind in kinds:
+        if any(kind in found.kinds for kind in kinds):
+            texts = [[text.format(charge=charge) for text in _REASONS[kind]] for kind, charge in found.kinds.items()]
+            reasons, cures, effects = (list(column) for column in zip(*texts, strict=True))
             raise StateError.of_age(
-                f"{self._path} {_REASONS[found.kind]}; nothing was charged. CALL dp_accept_state() accepts it"
+                f"{self._path} {', and '.join(reasons)}; nothing was charged. {'. '.join(cures)}. "
+                f"Only if that is lost: CALL dp_accept_state(), and {', and '.join(effects)}"
             )
         return found
 
@@ -217,27 +245,62 @@ class Age:
         in_database = Stamp(*row) if row else None
         in_folders = tuple(filter(None, (file.read() for file in self._files(home))))
         identity = self._identity()
-        found = Finding(None, home, in_database, in_folders, identity)
-        kind = next(self._kinds(found), None)
-        return Finding(kind, home, in_database, in_folders, identity)
+        kinds: dict[str, int] = {}
+        for kind, charge in self._kinds(identity, home, in_database, in_folders):
+            kinds[kind] = max(charge, kinds.get(kind, 0))
+        return Finding(kinds, home, in_database, in_folders, identity)
 
-    def _kinds(self, found: Finding) -> Iterator[str]:
-        """Yield the kinds of all contradictions."""
-        identity, in_database, home = found.identity, found.in_database, found.home
+    def _kinds(
+        self, identity: Identity, home: Home | None, in_database: Stamp | None, in_folders: Sequence[Stamp]
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the kinds of all contradictions, each with the charge of its stamp."""
+        if home is not None and identity.databases and not self._is_known(identity, home, in_database):
+            yield SWAPPED, 0
         database_id = in_database.database_id if in_database else None
-        if home is not None and identity.databases and (database_id or NO_ID) not in identity.databases:
-            yield SWAPPED
-        stamps = [
-            stamp
-            for stamp in (in_database, *found.in_folders)
-            if stamp and stamp.charge > 0 and (stamp.state_id, stamp.charge, stamp.mark) not in identity.accepted
-        ]
-        for stamp in stamps:
-            if stamp.state_id == identity.state_id and stamp.mark != self._moment(stamp.charge):
-                yield RESTORED
-        for stamp in stamps:
-            if stamp.state_id != identity.state_id and self._is_of(stamp, home, database_id):
-                yield SECOND
+        for stamp in (in_database, *in_folders):
+            kind = stamp and self._contradiction(stamp, identity, home, database_id)
+            if stamp and kind:
+                yield kind, stamp.charge
+
+    def _contradiction(
+        self, stamp: Stamp, identity: Identity, home: Home | None, database_id: str | None
+    ) -> str | None:
+        """Return RESTORED or SECOND. Return None if the stamp does not contradict the file."""
+        # without a mark a file was paired, and had no charge
+        if stamp.mark is None or (stamp.state_id, stamp.charge, stamp.mark) in identity.accepted:
+            return None
+        if stamp.state_id == identity.state_id:
+            return RESTORED if stamp.charge > 0 and stamp.mark != self._moment(stamp.charge) else None
+        return SECOND if self._is_of(stamp, home, database_id) else None
+
+    def _agrees(self, stamp: Stamp, agreed: _Agreed) -> bool:
+        """Return whether a stamp that `tell` met does not contradict the file."""
+        return self._contradiction(stamp, agreed.identity, agreed.home, agreed.database_id) is None
+
+    def _is_told(self, agreed: _Agreed, home: Home, charge: int) -> bool:
+        """Return whether another thread stamped a later charge in the database."""
+        # a database that cannot be read has no stamp
+        with contextlib.suppress(EngineError):
+            row = self._beside.read(home) if self._beside else None
+            met = Stamp(*row) if row else None
+            if met and met.state_id == agreed.identity.state_id and met.charge >= charge:
+                return self._agrees(met, agreed)
+        return False
+
+    def _is_known(self, identity: Identity, home: Home, stamp: Stamp | None) -> bool:
+        """Return whether the main database is one of the state file."""
+        if stamp and (stamp.state_id == identity.state_id or stamp.database_id in identity.databases):
+            return True
+        name = self._name(home, None)
+        # a file that cannot be read is no reason for an alarm
+        return name in identity.databases or (stamp is None and home[1] is not None and name == _NO_FILE)
+
+    def _name(self, home: Home | None, stamp: Stamp | None) -> str:
+        """Return the id of a database. Without a stamp, return a hash of its first block, which each copy has, too."""
+        if stamp and stamp.database_id:
+            return stamp.database_id
+        fingerprint = self._beside.fingerprint(home) if self._beside and home else None
+        return (fingerprint or _NO_FILE).rpartition("-")[2]
 
     def _is_of(self, stamp: Stamp, home: Home | None, database_id: str | None) -> bool:
         """Return whether a stamp was made for the main database."""
@@ -247,30 +310,39 @@ class Age:
         return fingerprint is not None and stamp.fingerprint == fingerprint
 
     def _pair(self, found: Finding, *, renews: bool = False) -> _Agreed:
-        """Let state file and database know each other.
+        """Let state file and database know each other, and stamp the lock folders.
 
         The database is first: if the process ends in between, its stamp is that of this file.
 
         Args:
             found: a look at the stamps.
-            renews: whether a stamp of this file is written anew.
+            renews: whether the file was accepted: then a stamp counts without a charge, and replaces each other one.
 
         """
         identity, stamp, home = found.identity, found.in_database, found.home
-        if home is None or self._beside is None:
-            return _Agreed(identity, home, None, is_stamped=False)
-        database_id = stamp.database_id if stamp else None
+        last, mark = identity.last_charge, self._moment(identity.last_charge)
+        if renews and mark is None:
+            mark = datetime.now(UTC).isoformat()
         is_stamped = stamp is not None and stamp.state_id == identity.state_id
-        if renews or not is_stamped:
-            new_id, mark = database_id or secrets.token_hex(16), self._moment(identity.last_charge)
-            if self._beside.replace(home, new_id, identity.state_id, identity.last_charge, mark):
-                database_id, is_stamped = new_id, True
-        if database_id and database_id not in identity.databases:
-            # a database that had no id has one now
-            known = [one for one in identity.databases if stamp is not None or one != NO_ID]
-            self._write(identity.state_id, (*known, database_id), identity.accepted)
-            identity = self._identity()
-        return _Agreed(identity, home, database_id, is_stamped and not home[2])
+        if home and self._beside:
+            if renews or not is_stamped:
+                new_id = stamp.database_id if stamp and stamp.database_id else secrets.token_hex(16)
+                if self._beside.replace(home, new_id, identity.state_id, last, mark):
+                    stamp, is_stamped = Stamp(new_id, identity.state_id, last, mark), True
+            elif stamp and stamp.charge < last:
+                # charges that were read-only have their stamp in a lock folder, which may be lost
+                self._beside.raise_to(home, identity.state_id, last, mark)
+            name = self._name(home, stamp)
+            if name not in (*identity.databases, _NO_FILE):
+                self._write(identity.state_id, (*identity.databases, name), identity.accepted)
+                identity = self._identity()
+        database_id = stamp.database_id if stamp else None
+        agreed = _Agreed(identity, home, database_id, is_stamped and home is not None and not home[2])
+        for file in self._files(home) if mark else ():
+            # the stamp is for a database that is built anew; one that cannot be written is accepted as it is
+            with contextlib.suppress(StateError):
+                file.write(self._stamp(agreed, last, mark), None if renews else lambda met: self._agrees(met, agreed))
+        return agreed
 
     def _stamp(self, agreed: _Agreed, charge: int, mark: str | None) -> Stamp:
         """Return the stamp for a lock folder."""

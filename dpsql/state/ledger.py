@@ -206,6 +206,7 @@ class Ledger:
             ReleaseError: the unit's composition does not hold for the noise of an item, or a declaration was undone
                 since the query was planned; nothing was charged.
             StateError: a statistic is listed twice, the file could not be written, or the curator has to accept it.
+            EngineError: the charge stays, and could not be recorded beside the file.
 
         """
         if len({item.statistic_hash for item in items}) < len(items):

@@ -10,9 +10,11 @@ import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from types import UnionType
+from typing import Any, Protocol
 
 from dpsql.errors import StateError
 
@@ -28,7 +30,7 @@ class Stamp:
         database_id: id of the database that it belongs to; None if the database has none.
         state_id: id of the state file.
         charge: number of a charge of the state file; 0 if it had none.
-        mark: moment of that charge; None if there was none.
+        mark: moment of that charge. If there was none, the moment at which the file was accepted; None if it was not.
         fingerprint: of a database without an id; None if there is none.
 
     """
@@ -38,6 +40,28 @@ class Stamp:
     charge: int
     mark: str | None
     fingerprint: str | None = None
+
+    @classmethod
+    def of(cls, values: object) -> Stamp:
+        """Return a stamp from the fields of a file; those of a newer version are left out.
+
+        Raises:
+            ValueError: a field is missing or has another type.
+
+        """
+        fields: dict[str, Any] = {name: values.get(name) for name in _TYPES} if isinstance(values, dict) else {}
+        if not fields or any(not isinstance(value, _TYPES[name]) for name, value in fields.items()):
+            raise ValueError("no stamp")
+        return cls(**fields)
+
+
+_TYPES: Mapping[str, type | UnionType] = {
+    "database_id": str | None,
+    "state_id": str,
+    "charge": int,
+    "mark": str | None,
+    "fingerprint": str | None,
+}
 
 
 class SecondPlace(Protocol):
@@ -66,7 +90,7 @@ class SecondPlace(Protocol):
         """Write a stamp in place of any other one. Return False if the database cannot be written."""
 
     def raise_to(self, home: Home, state_id: str, charge: int, mark: str | None) -> bool:
-        """Raise the stamp of a state file to a charge. Return False if the database cannot be written."""
+        """Raise the stamp of a state file to a charge. Return False if there is no such stamp with an earlier one."""
 
 
 class StampFile:
@@ -84,22 +108,26 @@ class StampFile:
 
         """
         try:
-            return Stamp(**json.loads(self._path.read_bytes()))
+            return Stamp.of(json.loads(self._path.read_bytes()))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise StateError.of_file(self._path, f": {error.strerror}") from error
-        except (ValueError, TypeError) as error:
-            raise StateError.of_file(
-                self._path, " is damaged: it is no stamp of a state file; put it back, or remove it"
+            raise StateError.of_age(f"{self._path}: {error.strerror}; nothing was charged") from error
+        except ValueError as error:
+            raise StateError.of_age(
+                f"{self._path} is damaged: it is no stamp of a state file; nothing was charged. "
+                "Put it back. Only if it is lost, and the state file is the newest: remove it"
             ) from error
 
-    def write(self, stamp: Stamp, *, rises: bool) -> None:
-        """Write a stamp, durable when this returns.
+    def write(self, stamp: Stamp, agrees: Callable[[Stamp], bool] | None) -> bool:
+        """Write a stamp, durable when this returns. One of the same state file with a later charge stays.
 
         Args:
             stamp: the stamp.
-            rises: whether a stamp of the same state file with a later charge stays.
+            agrees: returns whether the stamp that is there may be replaced; None to replace any other one.
+
+        Returns:
+            False if the stamp that is there may not be replaced.
 
         Raises:
             StateError: the lock folder cannot be written.
@@ -107,18 +135,25 @@ class StampFile:
         """
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            before = self.read() if rises else None
+            before = self.read() if agrees else None
+            if before and agrees and not agrees(before):
+                return False
             # two processes may pass here together, and the lower stamp may stay: it is true of the file, too
             if before is None or before.state_id != stamp.state_id or before.charge < stamp.charge:
                 self._put(json.dumps(asdict(stamp)))
         except OSError as error:
             raise StateError.of_file(self._folder, f": {error.strerror}") from error
+        return True
 
     def _put(self, text: str) -> None:
         """Replace the file in one step."""
         descriptor, draft = tempfile.mkstemp(prefix="age-new-", dir=self._folder)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                # root writes for the owner of the folder, who could not read the file otherwise
+                with contextlib.suppress(OSError):
+                    owner = self._folder.stat()
+                    os.fchown(descriptor, owner.st_uid, owner.st_gid)
                 file.write(text)
                 file.flush()
                 os.fsync(descriptor)

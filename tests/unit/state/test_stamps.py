@@ -22,14 +22,14 @@ def folder(tmp_path: Path) -> Path:
 def test_a_stamp_is_read_as_it_was_written(folder: Path) -> None:
     file = StampFile(folder)
     assert file.read() is None
-    file.write(STAMP, rises=True)
+    file.write(STAMP, None)
     assert file.read() == STAMP
     assert [path.name for path in folder.iterdir()] == ["age"]
     assert folder.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize(
-    ("changes", "rises", "stays"),
+    ("changes", "compares", "stays"),
     [
         ({"charge": 2}, True, True),
         ({"charge": 4}, True, False),
@@ -38,17 +38,24 @@ def test_a_stamp_is_read_as_it_was_written(folder: Path) -> None:
     ],
 )
 def test_a_later_charge_of_the_same_file_stays(
-    folder: Path, changes: dict[str, object], rises: bool, stays: bool
+    folder: Path, changes: dict[str, object], compares: bool, stays: bool
 ) -> None:
     file, other = StampFile(folder), replace(STAMP, **changes)  # type: ignore[arg-type]
-    file.write(STAMP, rises=True)
-    file.write(other, rises=rises)
+    file.write(STAMP, None)
+    assert file.write(other, (lambda _: True) if compares else None)
     assert file.read() == (STAMP if stays else other)
+
+
+def test_a_stamp_stays_that_may_not_be_replaced(folder: Path) -> None:
+    file = StampFile(folder)
+    file.write(STAMP, None)
+    assert not file.write(replace(STAMP, charge=4), lambda met: met != STAMP)
+    assert file.read() == STAMP
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"charge": 1}', "no stamp"])
 def test_a_damaged_stamp_is_one_sentence(folder: Path, content: str) -> None:
-    StampFile(folder).write(STAMP, rises=True)
+    StampFile(folder).write(STAMP, None)
     (folder / "age").write_text(content, encoding="utf-8")
     with pytest.raises(StateError, match="is damaged: it is no stamp") as raised:
         StampFile(folder).read()
@@ -60,7 +67,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
     folder.write_bytes(b"")
     assert StampFile(folder).read() is None
     with pytest.raises(StateError, match="File exists"):
-        StampFile(folder).write(STAMP, rises=True)
+        StampFile(folder).write(STAMP, None)
 
 
 def test_a_state_without_a_database_is_stamped_in_its_lock_folder(tmp_path: Path) -> None:
