@@ -140,7 +140,7 @@ def run_sql(block: Block, page: Page, names: dict[str, object], sessions: contex
 
 
 def run_statement(session: dpsql.Session, statement: str) -> dpsql.Result | None:
-    if statement.split(maxsplit=1)[0] in ("CREATE", "ALTER", "INSERT"):
+    if statement.split(maxsplit=1)[0] in ("CREATE", "ALTER", "DROP", "INSERT"):
         session.connection.execute(statement)
         return None
     return session.sql(statement)
