@@ -85,7 +85,7 @@ class Release:
 
     @property
     def estimate(self) -> Floats:
-        """What a reader has of ``dp_unbounded``: the number itself where it is NULL."""
+        """Number that a reader has by ``dp_unbounded``: the bounded one if that is NULL."""
         return np.where(np.isnan(self.whole), self.numbers, self.whole)
 
 

@@ -25,7 +25,7 @@ class PublicRows(Catalog):
         self._matches: dict[tuple[object, ...], tuple[object, int]] = {}
 
     def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
-        """Distinct non-NULL values of a public table's column as ``key_type``, sorted."""
+        """Return the distinct non-NULL values of a public table's column as ``key_type``, sorted."""
         with self._connection.pinned() as cursor:
             name = quote(column)
             table = cursor.table(
@@ -35,7 +35,7 @@ class PublicRows(Catalog):
         return table.column("key").combine_chunks()
 
     def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
-        """Most rows of a public table that agree on some columns, none of them NULL.
+        """Return the most rows of a public table that agree on some columns, none of them NULL.
 
         Counted once for a version of the table and its number of rows, as long as this engine lives: it takes a pass
         over the table, and every plan asks. Rows that change in place are counted again under a new version.
