@@ -11,15 +11,20 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import dpsql
 from dpsql.bound.coverage import numbers_of
 from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.statement import Bounded
 from dpsql.bound.unit_histograms import extremes_sql, group_counts_sql, norms_sql
+from dpsql.cascade.reader import CURATOR
 from dpsql.engine.transaction import Transaction
 from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic
+from dpsql.operations import row_sql
 from dpsql.plan.features.coverage import with_coverage
 from dpsql.plan.features.key_rounds import first_round, next_round
+from dpsql.sql.statements import SelectStatement, read_statement
+from tests.frames import with_bounding, with_relation
 from tests.unit.bound.exact_runs import SALT, Laboratory
 from tests.unit.bound.normed_cases import normed_cases
 from tests.unit.bound.query_descriptions import Case
@@ -35,6 +40,18 @@ def laboratory() -> Iterator[Laboratory]:
     opened = Laboratory()
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def plain_frame() -> Frame:
+    with dpsql.connect() as session:
+        session.connection.execute("CREATE TABLE visits (patient INTEGER, city VARCHAR)")
+        session.sql(
+            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 2, epsilon_budget := 10, delta_budget := 1e-5)"
+        )
+        statement = read_statement("SELECT city, count(DISTINCT patient) FROM visits GROUP BY city")
+        assert isinstance(statement, SelectStatement)
+        return session._runner.plan(statement, {"rho": 0.1, "delta": 1e-6}, CURATOR)[0].first.frame
 
 
 def _rows(transaction: Transaction, sql: str, listed: pa.Table | None) -> Counter[str]:
@@ -154,3 +171,14 @@ def test_pairs_give_what_rows_give(laboratory: Laboratory, case: Case) -> None:
 @given(case=st.one_of(cases(), normed_cases()))
 def test_pairs_give_what_rows_give_over_many_cases(laboratory: Laboratory, case: Case) -> None:
     _check(laboratory, case)
+
+
+def test_pairs_serve_no_frame_that_keeps_some_rows_of_a_unit(plain_frame: Frame) -> None:
+    pairs = Pairs.of(plain_frame, ())
+    assert pairs is not None
+    assert pairs.serves(plain_frame)
+    assert not pairs.serves(with_bounding(plain_frame, max_rows=5))
+
+
+def test_rows_that_a_salt_cuts_have_no_pairs(plain_frame: Frame) -> None:
+    assert Pairs.of(with_relation(plain_frame, f"(SELECT * FROM visits WHERE {row_sql.SALT} > '')"), ()) is None
