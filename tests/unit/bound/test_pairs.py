@@ -47,7 +47,8 @@ def plain_frame() -> Frame:
     with dpsql.connect() as session:
         session.connection.execute("CREATE TABLE visits (patient INTEGER, city VARCHAR)")
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 2, epsilon_budget := 10, delta_budget := 1e-5)"
+            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 2, "
+            "epsilon_budget := 10, delta_budget := 1e-5)"
         )
         statement = read_statement("SELECT city, count(DISTINCT patient) FROM visits GROUP BY city")
         assert isinstance(statement, SelectStatement)
