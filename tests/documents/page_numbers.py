@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-WITHOUT_NUMBERS = frozenset({"docs/dbt.md", "docs/shell.md"})
-"""Pages whose noise is drawn in another process: only words of their outputs are compared. The list may only shrink."""
+WITHOUT_NUMBERS = {"docs/dbt.md": r"at least [\d,]+ units have more", "docs/shell.md": r"at least \d+ % of groups"}
+"""Pages whose noise is drawn in another process, with the pattern of a noisy number: only words of their outputs are
+compared. The list may only shrink."""
 
 HALF_WIDTHS = 3
 """Largest distance of a number with an interval from the page, in half widths of 95 %: about four sigmas of both."""
@@ -126,16 +127,16 @@ def check_outputs(page: str, outputs: Sequence[tuple[str, str, str]]) -> None:
     assert not unneeded, f"{page}: noise changes no number of these patterns, so they need no tolerance: {unneeded}"
 
 
-def check_listed(page: str, expected: str, printed: str) -> None:
-    """Require that a page is on the list, and that it cannot leave: a line of its outputs is not among the printed.
+def check_listed(page: str, expected: str) -> None:
+    """Require that a page is on the list, and that it cannot leave: its outputs have a noisy number.
 
     Raises:
-        AssertionError: all lines are printed, with their numbers.
+        AssertionError: the page is not on the list, or noise changes none of its numbers.
 
     """
     assert page in WITHOUT_NUMBERS, f"{page}: compare its numbers"
-    could_leave = all(plain(line) in plain(printed) for line in expected.splitlines())
-    assert not could_leave, f"{page}: all its numbers are the printed ones, so take it off the list"
+    has_noise = re.search(WITHOUT_NUMBERS[page], plain(expected))
+    assert has_noise, f"{page}: noise changes none of its numbers, so take it off the list"
 
 
 def needed_patterns(page: str, expected: str, printed: str) -> set[str]:

@@ -95,16 +95,15 @@ def test_a_tolerance_for_an_exact_number_fails_the_page() -> None:
 
 
 def test_the_list_of_pages_without_numbers_only_shrinks() -> None:
-    assert WITHOUT_NUMBERS.issubset({"docs/dbt.md", "docs/shell.md"})
-    assert WITHOUT_NUMBERS.issubset(WITH_OUTPUT)
+    assert WITHOUT_NUMBERS.keys() <= {"docs/dbt.md", "docs/shell.md"} & WITH_OUTPUT.keys()
 
 
 def test_a_page_on_the_list_that_could_leave_fails() -> None:
-    check_listed("docs/dbt.md", "rho 1\nunits 20", "12:00 rho 1\n12:00 units 21")
+    check_listed("docs/dbt.md", "rho 1; at least 2,267 units have more")
     with pytest.raises(AssertionError, match="take it off the list"):
-        check_listed("docs/dbt.md", "rho 1\nunits 20", "12:00 rho 1\n12:00 units 20")
+        check_listed("docs/dbt.md", "rho 1; 20 units")
     with pytest.raises(AssertionError, match="compare its numbers"):
-        check_listed("docs/sql.md", "1", "2")
+        check_listed("docs/sql.md", "1")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +117,7 @@ def test_a_page_with_a_test_of_its_own_has_its_numbers_compared(page: Page) -> N
 
 
 def test_each_tolerance_belongs_to_a_page_with_an_output() -> None:
-    assert TOLERANCES.keys() - {"page.md"} <= WITH_OUTPUT.keys() - WITHOUT_NUMBERS
+    assert TOLERANCES.keys() - {"page.md"} <= WITH_OUTPUT.keys() - WITHOUT_NUMBERS.keys()
 
 
 def test_a_page_is_printed_again(tmp_path: Path) -> None:
