@@ -91,7 +91,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Measured:
-    """All releases of a table, and the cells that questions by relative error call within it.
+    """Releases of a table, and the cells that questions by relative error call within it.
 
     Attributes:
         name: the name of the table.

@@ -36,11 +36,12 @@ CatalogRow = tuple[str, str, str, str, str, bool]
 
 HIDDEN_SCHEMA = "dpsql_hidden"
 """Schema of dpsql's own table (`engine/age_table.py`), which no listing and no name leads to."""
-_SHOWN = f"schema_name <> '{HIDDEN_SCHEMA}'"
+SHOWN = f"schema_name <> '{HIDDEN_SCHEMA}'"
+"""Condition that leaves this schema out."""
 
 TABLES = (
     "SELECT database_name, schema_name, table_name, NULL FROM duckdb_tables() "
-    f"WHERE NOT (internal OR temporary) AND {_SHOWN}"
+    f"WHERE NOT (internal OR temporary) AND {SHOWN}"
 )
 """Database, schema and name of every table of the curator."""
 
@@ -51,7 +52,7 @@ _COLUMNS = (
     "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable "
     # lower() folds all letters: more than DuckDB does for names
     "FROM duckdb_columns() WHERE lower(table_name) = lower(?) AND NOT internal "
-    f"AND database_name <> 'temp' AND {_SHOWN} ORDER BY database_name, schema_name, table_name, column_index"
+    f"AND database_name <> 'temp' AND {SHOWN} ORDER BY database_name, schema_name, table_name, column_index"
 )
 PLACE = "(database_name, schema_name, table_name) = (?, ?, ?)"
 """Condition on the place of a table, for question marks."""
@@ -66,6 +67,11 @@ def named(name: str, rows: list[CatalogRow], place: int) -> list[CatalogRow]:
 def canonical_name(place: tuple[str, str, str], prefixes: dict[str, str]) -> str:
     """Identity of a table of any database: the prefix of its database, and `identity`."""
     return prefixes[place[0]] + identity(place[1:])
+
+
+def prefix_of(name: str, path: str | None, home: str) -> str:
+    """Return the part of identities for a database: nothing for the curator's own, else its path."""
+    return "" if name == home else f"{path or name}:"
 
 
 def identity(place: Sequence[str]) -> str:
@@ -131,7 +137,7 @@ class Catalog:
     def prefixes_of(cursor: Cursor, home: str) -> dict[str, str]:
         """What stands for a database in identities: nothing for the curator's own, else its path."""
         rows = cursor.rows("SELECT database_name, path FROM duckdb_databases()")
-        return {name: "" if name == home else f"{path or name}:" for name, path in rows}
+        return {name: prefix_of(name, path, home) for name, path in rows}
 
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""

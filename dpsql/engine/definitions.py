@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.engine.catalog import canonical_name
+from dpsql.engine.catalog import SHOWN, canonical_name, prefix_of
 from dpsql.engine.connection import Cursor
 from dpsql.errors import EngineError
 from dpsql.model.environment import folded
@@ -20,7 +20,8 @@ from dpsql.operations.dialect import quote
 _DATABASES = "SELECT database_name, path, type, current_setting('default_collation') FROM duckdb_databases()"
 _TABLES = (
     "SELECT database_name, schema_name, table_name, coalesce(sql, ''), table_oid FROM duckdb_tables() "
-    "WHERE NOT (internal OR temporary)"
+    # the first charge creates dpsql's own table, between plan and reading
+    f"WHERE NOT (internal OR temporary) AND {SHOWN}"
 )
 _TYPES = (
     "SELECT database_name, schema_name, type_name, concat(logical_type, ' ', labels::VARCHAR), type_oid "
@@ -74,7 +75,7 @@ class Definitions:
 def read_definitions(cursor: Cursor, home: str, tables: Collection[str], sized: Collection[str]) -> Definitions:
     """Return the definitions of tables and views as a cursor sees them. The arguments are those of `Definitions`."""
     databases = {name: tuple(facts) for name, *facts in cursor.rows(_DATABASES)}
-    prefixes = {name: "" if name == home else f"{facts[0] or name}:" for name, facts in databases.items()}
+    prefixes = {name: prefix_of(name, facts[0], home) for name, facts in databases.items()}
     names = sorted({_name_of(identity) for identity in tables})
     # lower() folds more letters than identities do, and the identities of all tables would take longer
     likely = f"{_TABLES} AND lower(table_name) IN ({', '.join('lower(?)' for _ in names)})"

@@ -52,7 +52,7 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
         "its charges and stored answers count for the open database, too",
     ),
 }
-"""Of each kind its sentence, its cure, and the effect of accepting it."""
+"""Sentence, cure and effect of an acceptance, by kind."""
 
 
 @dataclass(frozen=True, slots=True)

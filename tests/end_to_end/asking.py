@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -72,23 +72,18 @@ for line in sys.stdin:
 )
 
 
-class Asker:
-    """Runs queries in processes of their own, one at a time."""
+class Forking:
+    """A process that runs a script, which forks a child for each order and prints its number and its end."""
 
-    def __init__(self, database: Path) -> None:
-        self.database = database
+    def __init__(self, script: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", ASKER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", script], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def ask(
-        self, query: str, *, rho: float | None = RHO, moment: str | None = None, kill_after_seconds: float | None = None
-    ) -> int:
-        """Status of the process that asked: 0, or the signal that ended it."""
+    def ended(self, order: Mapping[str, object], kill_after_seconds: float | None) -> int:
+        """Status of the child of an order: 0, or the signal that ended it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        options = {} if rho is None else {"rho": rho}
-        order = {"database": str(self.database), "query": query, "options": options, "moment": moment}
         print(json.dumps(order), file=self._process.stdin, flush=True)
         child = int(self._process.stdout.readline())
         if kill_after_seconds is not None:
@@ -99,11 +94,28 @@ class Asker:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
+        """End the process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
         assert self._process.wait(timeout=600) == 0
         self._process.stdout.close()
+
+
+class Asker(Forking):
+    """Runs queries in processes of their own, one at a time."""
+
+    def __init__(self, database: Path) -> None:
+        super().__init__(ASKER)
+        self.database = database
+
+    def ask(
+        self, query: str, *, rho: float | None = RHO, moment: str | None = None, kill_after_seconds: float | None = None
+    ) -> int:
+        """Status of the process that asked: 0, or the signal that ended it."""
+        options = {} if rho is None else {"rho": rho}
+        order = {"database": str(self.database), "query": query, "options": options, "moment": moment}
+        return self.ended(order, kill_after_seconds)
 
 
 @contextlib.contextmanager

@@ -406,6 +406,22 @@ def test_changes_of_rows_and_of_other_tables_fail_no_question(session: dpsql.Ses
     session.connection.execute("DROP TABLE home")
 
 
+def test_the_first_charge_of_a_database_changes_no_definition(tmp_path: Path) -> None:
+    """It creates the table of the stamp. A view that computes a name depends on all tables of the curator."""
+    with dpsql.connect(tmp_path / "first.duckdb", threads=1) as opened:
+        opened.connection.execute(
+            "CREATE TABLE stays AS SELECT i % 300 AS person, 'city ' || i % 3 AS city FROM range(600) t(i); "
+            "CREATE VIEW odd AS FROM query_table('stays')"
+        )
+        opened.sql(DECLARATIONS[0])
+        opened.sql(
+            "CALL dp_protect('odd', unit := 'person', privacy_unit_column := 'person', coverage := FALSE, "
+            "max_groups_contributed := 2, max_rows_per_group := 3)"
+        )
+        answer = opened.sql("SELECT city, count(*) AS n FROM odd GROUP BY city", rho=1.0, delta=1e-6)
+        assert len(answer.fetchall()) == 3
+
+
 PLACE = re.compile(r'"memory"\."main"\."(\w+)"')
 
 

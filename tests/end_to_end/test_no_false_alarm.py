@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import StateError
-from tests.end_to_end.asking import DYING, ROOT, ledger
+from tests.end_to_end.asking import DYING, Forking, ledger
 
 # One process that has imported everything and forks a child for each order: it asks new questions until it is killed.
 CHARGER = (
@@ -59,37 +53,18 @@ for line in sys.stdin:
 )
 
 
-class Charger:
+class Charger(Forking):
     """Runs processes that charge until they are killed, one at a time."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", CHARGER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        super().__init__(CHARGER)
 
     def charge(
         self, database: Path, first: int, *, read_only: bool = False, moment: str = "", seconds: float | None = None
     ) -> None:
         """Ask questions from ``first`` on until a moment kills the process, or until ``seconds`` are over."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         order = {"database": str(database), "first": first, "read_only": read_only, "moment": moment}
-        print(json.dumps(order), file=self._process.stdin, flush=True)
-        child = int(self._process.stdout.readline())
-        if seconds is not None:
-            time.sleep(seconds)
-            # a child that has ended may be collected already
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        assert int(self._process.stdout.readline()) == signal.SIGKILL
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        assert self._process.wait(timeout=600) == 0
-        self._process.stdout.close()
+        assert self.ended(order, seconds) == signal.SIGKILL
 
 
 @pytest.fixture(scope="module")

@@ -108,7 +108,7 @@ def test_the_difference_of_two_sums_of_fresh_shares_keeps_the_noise_of_both() ->
 
 
 def test_a_sum_without_the_late_party_is_a_mask() -> None:
-    """The same numbers and noise with other masks give sums that fill all 64-bit numbers."""
+    """Other masks on the numbers and noise give sums that fill all 64-bit numbers."""
     noisy = noisy_numbers(NIGHTS, LAW.share(3), SeededEntropy(50))
     sums = [total(masked(noisy, SeededEntropy(seed)), WITHOUT_EAST) for seed in range(64)]
     assert {total(masked(noisy, SeededEntropy(seed)), NIGHTS) for seed in range(64)} == {sum(noisy.values())}
