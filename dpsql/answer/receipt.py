@@ -9,6 +9,7 @@ from functools import cache
 
 from dpsql.answer import phrases, words
 from dpsql.answer.coverage_lines import CoverageReceipt
+from dpsql.answer.left_out import LeftOutReceipt
 from dpsql.pictures.tables import short
 
 _HIDING = ("gshm", "csh")
@@ -88,6 +89,8 @@ class Receipt:
         asked_by: ``epsilon`` or ``rho``, by which the question asked for its level. None as for ``asked_rho``.
         most_rho: zCDP level that epsilon and delta cover if released values decided the level. That is the cap, or more
             if stored numbers of higher levels are shown. None if the text names the level.
+        left_out: of each count and sum of one set of keys, how much bounds leave out of the shown groups; empty from a
+            server of before.
 
     """
 
@@ -113,6 +116,7 @@ class Receipt:
     asked_rho: float | None = None
     asked_by: str | None = None
     most_rho: float | None = None
+    left_out: tuple[LeftOutReceipt, ...] = ()
 
     @property
     def is_relative(self) -> bool:
