@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from dpsql.engine.transaction import Transaction
 from dpsql.model.frame import PRESENCE, WEIGHT_BITS, Frame, Norm, Statistic
 from dpsql.plan.features.coverage import coverage_of
 from tests.frames import with_bounding, with_relation
-from tests.unit.bound.exact_runs import SALT, Laboratory, Run, components, is_unit, linears, read_exact
+from tests.unit.bound.exact_runs import SALT, Laboratory, Run, is_unit, linears, read_exact
 from tests.unit.bound.normed_cases import normed_cases
 from tests.unit.bound.plain_reference import Group, by_unit_and_group, contribution, spelled
 from tests.unit.bound.query_descriptions import Case, Value
