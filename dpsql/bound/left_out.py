@@ -1,9 +1,9 @@
 """What bounds leave out of each unit as one DuckDB query: its part of the listed groups, less what numbers keep of it.
 
     per_group      one row per (unit, group): per statistic its bounded value, and its value before bounds
-    marked         the same with is_kept: whether the group is one of those that the unit keeps
-    kept … scaled  as in `aggregation`, with the same salt: the groups, weights and norms of the released numbers
-    lost           marked with, in place of the values before bounds, what of them the numbers do not keep
+    kept           the same with is_kept: whether the group is one of those that the unit keeps, by the salt
+    … scaled       as in `aggregation`: the weights and norms of the released numbers, which the kept groups make
+    lost           in place of the values before bounds, what of them the numbers do not keep
     left_out       one row per unit: the sums of it over the listed groups
     result         one row: per statistic the sum over units, each cut
 
@@ -31,6 +31,7 @@ _ROW_BITS = 40
 _SUM_BITS = 100
 """Sums of a unit in a group are clamped here, in lattice steps: with the bits of weights they fit a HUGEINT."""
 _HUGEINT_BITS = 126
+_ALL_KEPT = "SELECT *, true AS is_kept FROM per_group"
 
 
 def left_out_sql(
@@ -88,9 +89,8 @@ def lost_ctes(
     """
     if not all(is_measurable(frame, one) for _, one in measured):
         raise AssertionError("what is left out is that of counts of rows and sums, whose bounds raise nothing")
-    has_one_row, most = formulation == "one_row", frame.bounding.most_counted
-    cuts_groups = chooses_groups(frame) and not has_one_row and most is not None
-    in_c = formulation == "last_kept"
+    has_one_row, in_c = formulation == "one_row", formulation == "last_kept"
+    most = frame.bounding.most_counted if chooses_groups(frame) and not has_one_row else None
     if has_one_row:
         ctes = _per_group_of_one_row(frame, read, measured, salt)
     else:
@@ -100,23 +100,24 @@ def lost_ctes(
             if pairs
             else per_group_of_rows(frame, read, measured, salt, more, in_c=in_c)
         )
-    if cuts_groups and most and formulation in ("few_choose", "last_kept"):
+    if most and formulation in ("few_choose", "last_kept"):
         of_unit = f"{unit_aggregate(most)}.last AS last" if in_c else "count(*) AS n"
         ctes.append(f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit)")
-    marked = marked_sql(frame.key_columns, most, salt, formulation) if cuts_groups and most else _ALL_KEPT
-    ctes.append(f"marked AS ({marked})")
-    if not frame.bounding.counted_groups:
-        return ",\n".join([*ctes, f"lost AS ({_selected(frame, read, measured, 'marked', None)})"])
-    ctes.append("kept AS (SELECT * EXCLUDE (is_kept) FROM marked WHERE is_kept)")
-    ctes += weighted_ctes(frame, read, has_one_row=has_one_row)
-    last = "scaled" if any(isinstance(one.limit, Norm) for _, one in read) else "weighted"
-    lost = _selected(frame, read, measured, last, is_kept=True)
-    if cuts_groups:
-        lost += f" UNION ALL {_selected(frame, read, measured, 'marked', is_kept=False)} WHERE NOT is_kept"
-    return ",\n".join([*ctes, f"lost AS ({lost})"])
-
-
-_ALL_KEPT = "SELECT *, true AS is_kept FROM per_group"
+    marked = marked_sql(frame.key_columns, most, salt, formulation) if most else _ALL_KEPT
+    ctes.append(f"kept AS ({marked})")
+    last = "kept"
+    if frame.bounding.counted_groups:
+        ctes += weighted_ctes(frame, read, has_one_row=has_one_row, is_marked=most is not None)
+        last = "scaled" if any(isinstance(one.limit, Norm) for _, one in read) else "weighted"
+    columns = ["unit", *frame.key_columns, "is_kept", *(f"v_{i}" for i, _ in read)]
+    columns += ["weight"] if frame.bounding.counted_groups else []
+    for i, one in measured:
+        whole, keep = _whole_and_keep(frame, i, one)
+        # of most groups nothing is lost, and NULL is added up in no time
+        lost = f"CASE WHEN NOT is_kept THEN {whole} WHEN {whole} <> {keep} THEN {whole} - {keep} END"
+        columns.append(f"{lost} AS lost_{i}")
+    ctes.append(f"lost AS (SELECT {', '.join(columns)} FROM {last})")
+    return ",\n".join(ctes)
 
 
 def is_measurable(frame: Frame, statistic: Statistic) -> bool:
@@ -137,31 +138,6 @@ def _per_group_of_one_row(frame: Frame, read: Numbered, measured: Numbered, salt
         f"per_group AS NOT MATERIALIZED (SELECT {columns}, 1 AS present{values} FROM {listed_sql('rows', frame)} "
         "WHERE unit IS NOT NULL)",
     ]
-
-
-def _selected(frame: Frame, read: Numbered, measured: Numbered, name: str, is_kept: bool | None) -> str:
-    """Return a SELECT of ``lost`` from one of its parts.
-
-    Args:
-        frame: what is grouped.
-        read: as for ``lost_ctes``.
-        measured: as for ``lost_ctes``.
-        name: the part.
-        is_kept: whether the part has the groups that units keep, or the others. None if a column tells.
-
-    """
-    columns = ["unit", *frame.key_columns, *(["is_kept"] if is_kept is None else [f"{is_kept} AS is_kept"])]
-    columns += [f"v_{i}" for i, _ in read]
-    if frame.bounding.counted_groups:
-        columns.append("weight" if is_kept else "NULL::BIGINT AS weight")
-    for i, one in measured:
-        whole, keep = _whole_and_keep(frame, i, one)
-        # of most groups nothing is lost, and NULL is added up in no time
-        lost = f"CASE WHEN {whole} <> {keep} THEN {whole} - {keep} END"
-        if is_kept is None:
-            lost = f"CASE WHEN NOT is_kept THEN {whole} WHEN {whole} <> {keep} THEN {whole} - {keep} END"
-        columns.append(f"{whole if is_kept is False else lost} AS lost_{i}")
-    return f"SELECT {', '.join(columns)} FROM {name}"
 
 
 def _bits(frame: Frame, statistic: Statistic) -> int:
