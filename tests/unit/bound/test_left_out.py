@@ -259,7 +259,7 @@ def test_a_fault_is_found(laboratory: Laboratory, fault: str) -> None:
         return found
 
     def check() -> None:
-        for seed in range(6):
+        for seed in range(5, 9):
             _check(laboratory, case, seed, rewrite)
 
     with pytest.raises(AssertionError):
