@@ -17,7 +17,7 @@ from scipy.stats import norm
 from dpsql.answer.left_out import CLEAR, SHARE, SURE, Z_HIGH, Z_LOW, LeftOut, cut_exponent
 
 Floats = npt.NDArray[np.float64]
-RELEASES = 20_000
+RELEASES = 8_000
 FOUND = LeftOut(value=200.0, sigma=50.0, shown=1_000.0, shown_sigma=40.0, cut=16.0, groups=10)
 
 
@@ -142,7 +142,7 @@ def _misses(groups: int, times_noise: float, left_out: float, *, has_margin: boo
     random, shown_sigma = np.random.default_rng(groups), math.sqrt(groups)
     kept = times_noise * shown_sigma
     rho, missed = 0.001, 0
-    first, others, beside = random.standard_normal((3, RELEASES // 4)).tolist()
+    first, others, beside = random.standard_normal((3, RELEASES // 2)).tolist()
     for own, rest, noise in zip(first, others, beside, strict=True):
         number = kept / groups + own
         shown = kept + own + math.sqrt(groups - 1) * rest
@@ -153,7 +153,7 @@ def _misses(groups: int, times_noise: float, left_out: float, *, has_margin: boo
         if not has_margin:
             high = (number + Z_HIGH) * (1.0 + found.value / shown)
         missed += found.is_clear and not number - 1.96 <= kept / groups * (1.0 + left_out) <= high
-    return missed / (RELEASES // 4)
+    return missed / (RELEASES // 2)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_an_interval_holds_the_whole_number_as_often_as_theorem_6_says(
     groups: int, times_noise: float, left_out: float
 ) -> None:
     most = 0.05 + norm.cdf(-times_noise / 2.0)
-    assert _misses(groups, times_noise, left_out) <= most + 4.0 * math.sqrt(most / (RELEASES // 4))
+    assert _misses(groups, times_noise, left_out) <= most + 4.0 * math.sqrt(most / (RELEASES // 2))
 
 
 def test_an_upper_end_without_margins_misses() -> None:
