@@ -32,12 +32,12 @@ _SCALES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 _UNUSUAL = {"person": "people", "aircraft": "aircraft", "child": "children"}
 
 
-def too_low(found: Sequence[Named], rows: int) -> list[str]:
+def too_low(found: Sequence[Named], rows: int | None = None) -> list[str]:
     """Return wordings of the warning that numbers are too low, the worst column first; none if no number is.
 
     Args:
         found: of all columns.
-        rows: number of rows of the answer.
+        rows: number of rows of the answer, if the number of groups is told where it is larger.
 
     """
     lows = _lows(found)
@@ -48,7 +48,7 @@ def too_low(found: Sequence[Named], rows: int) -> list[str]:
     if others:
         more = f"; {len(others)} more {'are' if len(others) > 1 else 'is'} too low"
     name = f"{_cut(of_set)}: " * bool(of_set) + (f"{_name(worst)}: " if _is_named(worst, found) else "")
-    groups = f" of {_groups(worst.found)}" if worst.found.groups > rows else ""
+    groups = f" of {_groups(worst.found)}" if rows is not None and worst.found.groups > rows else ""
     whose = f" of busy {plural(worst.unit)}"
     wordings = (
         f"{name}{_left_out(worst, whose, groups)}{more}",

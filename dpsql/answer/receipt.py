@@ -167,6 +167,13 @@ class Receipt:
         return any(one.found.is_too_low for _, one in self.all_left_out)
 
     @property
+    def left_out_wordings(self) -> list[str]:
+        """Wordings of what bounds leave out of counts and sums, the longest first; none if nothing is known of it."""
+        if self.is_too_low:
+            return [f"too low: {wording}" for wording in left_out_words.too_low(self.all_left_out)]
+        return left_out_words.bounds(self.all_left_out) if self.all_left_out else []
+
+    @property
     def too_low_columns(self) -> frozenset[str]:
         """Columns with numbers that are too low, because bounds leave out rows or amounts."""
         return frozenset(name for _, one in self.all_left_out if one.found.is_too_low for name in one.columns)
