@@ -152,6 +152,8 @@ class Result:
     def printed(self, *, intervals: bool = True, receipt_at: str = "answer.receipt") -> str:
         """Return the text that `show` prints: numbers are rounded to what their intervals know.
 
+        Numbers of a column that is too low, because bounds leave out rows, are printed as ``≥ 630 ± 19``.
+
         Args:
             intervals: whether each number has its 95 % interval beside it.
             receipt_at: where the reader finds the receipt.
