@@ -270,6 +270,18 @@ def test_the_busy_case_is_right(laboratory: Laboratory, bounding: str) -> None:
     assert _check(laboratory, _busy_case(bounding), 1)
 
 
+def test_units_whose_priorities_are_equal_choose_by_a_window(laboratory: Laboratory) -> None:
+    """Of the priorities one bit is left, so that most units have equal ones."""
+    seen: list[str] = []
+
+    def with_one_bit(sql: str) -> str:
+        seen.extend([sql] * (" >> 32 " in sql))
+        return sql.replace(" >> 32 ", " >> 63 ")
+
+    assert _check(laboratory, _busy_case(), 1, with_one_bit)
+    assert bool(seen) is laboratory.has_native
+
+
 @pytest.mark.parametrize("bounding", ["", "L2"])
 def test_no_size_of_values_is_an_error(laboratory: Laboratory, bounding: str) -> None:
     with laboratory.run(_busy_case(bounding)) as run:
