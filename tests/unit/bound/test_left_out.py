@@ -32,7 +32,7 @@ from tests.unit.bound.random_cases import cases
 from tests.unit.bound.test_weighted_bounding import weighted_cases
 
 _SHORT = settings(
-    max_examples=6, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
+    max_examples=5, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
 )
 _PID, _KEY, _X = Field("pid", "INTEGER"), Field("k", "VARCHAR"), Field("x", "INTEGER")
 _SEEDS = st.integers(0, 2**32 - 1)
@@ -167,7 +167,7 @@ def test_what_is_left_out_is_that_of_each_unit_alone_over_many_cases(
     _check(laboratory, case, seed)
 
 
-@settings(_SHORT, max_examples=3)
+@settings(_SHORT, max_examples=2)
 @given(case=_all_cases(), seed=_SEEDS)
 def test_units_with_one_row_need_no_grouping(laboratory: Laboratory, case: Case, seed: int) -> None:
     first = {row[0]: row for row in case.rows}
