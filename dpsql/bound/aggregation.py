@@ -56,7 +56,7 @@ _LARGEST_HASH = 2**64 - 1
 _SATURATION = float(2**60)
 """Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
 
-_MOST_STEPS = 2**61 - 1
+MOST_STEPS = 2**61 - 1
 """Sums over units are clamped to plus or minus this, in steps of the noise, so that with noise they fit a BIGINT
 whatever the data are; numbers of units likewise.
 
@@ -211,8 +211,6 @@ def grouped_ctes(
     if frame.bounding.counted_groups:
         ctes += weighted_ctes(frame, added, has_one_row=has_one_row)
         per_group = "scaled" if any(isinstance(statistic.limit, Norm) for _, statistic in added) else "weighted"
-    listed = "".join(f"{key}, " for key in keys)
-    grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     aggregates = f"{_clamped(_totals(frame, added), frame)} FROM {per_group}"
     if formulation == "native":
         grouped = (
@@ -222,11 +220,19 @@ def grouped_ctes(
     elif len(added) < len(others):
         ctes += distinct_ctes(others, keys, per_row, salt, has_one_row=has_one_row)
         ctes += histogram_ctes(others, keys, per_row, has_one_row=has_one_row)
-        ctes.append(f"summed AS (SELECT {listed}count(*) AS present, {aggregates}{grouping})")
+        ctes.append(f"summed AS ({grouped_sql(frame, added, per_group, 'count(*) AS present, ')})")
         grouped = _joined(frame, others, keys)
     else:
-        grouped = f"SELECT {listed}{aggregates}{grouping}"
+        grouped = grouped_sql(frame, added, per_group)
     return [*ctes, f"grouped AS MATERIALIZED ({grouped})"]
+
+
+def grouped_sql(frame: Frame, added: Sequence[tuple[int, Statistic]], per_group: str, more: str = "") -> str:
+    """Return a SELECT of the groups of ``kept``, ``weighted`` or ``scaled``, with their totals and more columns."""
+    keys = frame.key_columns
+    grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
+    listed = "".join(f"{key}, " for key in keys)
+    return f"SELECT {listed}{more}{_clamped(_totals(frame, added), frame)} FROM {per_group}{grouping}"
 
 
 def _added(others: Sequence[tuple[int, Statistic]]) -> list[tuple[int, Statistic]]:
@@ -256,24 +262,30 @@ def _totals(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> list[Total]
     """
     # without keys there is a row even where there is no unit
     totals = [Total(PRESENCE, "units", "coalesce(sum(weight), 0)" if frame.bounding.counted_groups else "count(*)")]
-    for i, statistic in added:
-        value = f"v_{i} - {statistic.centre_steps}"
-        if isinstance(statistic.limit, Norm):
-            value = f"v_{i}"
-        elif frame.bounding.counted_groups:
-            # a unit's value times its weight, rounded towards 0: 2**33 steps times 2**20 do not overflow, and whole
-            # numbers are divided towards 0, which adds nothing to their size
-            divisor = 2 ** (WEIGHT_BITS + statistic.noise_exponent - statistic.lattice_exponent)
-            value = f"({value}) * weight // {divisor}"
-        totals.append(Total(statistic, f"stat_{i}", f"coalesce(sum({value}), 0)"))
+    totals += [
+        Total(statistic, f"stat_{i}", f"coalesce(sum({added_value(frame, i, statistic)}), 0)") for i, statistic in added
+    ]
     return totals
+
+
+def added_value(frame: Frame, i: int, statistic: Statistic) -> str:
+    """Return what a unit adds to a group, recentred, in the steps of exact sums: of ``kept`` or what follows it."""
+    if isinstance(statistic.limit, Norm):
+        return f"v_{i}"
+    value = f"v_{i} - {statistic.centre_steps}"
+    if not frame.bounding.counted_groups:
+        return value
+    # a unit's value times its weight, rounded towards 0: 2**33 steps times 2**20 do not overflow, and whole numbers
+    # are divided towards 0, which adds nothing to their size
+    divisor = 2 ** (WEIGHT_BITS + statistic.noise_exponent - statistic.lattice_exponent)
+    return f"({value}) * weight // {divisor}"
 
 
 def _clamped(totals: Sequence[Total], frame: Frame) -> str:
     """Return totals of all units as columns, each clamped in the steps in which it is added up."""
     columns = []
     for statistic, name, total in totals:
-        most = _MOST_STEPS >> (frame.exact_exponent(statistic) - statistic.noise_exponent)
+        most = MOST_STEPS >> (frame.exact_exponent(statistic) - statistic.noise_exponent)
         columns.append(f"CAST(least(greatest({total}, {-most}), {most}) AS BIGINT) AS {name}")
     return ", ".join(columns)
 
