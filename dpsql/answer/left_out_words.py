@@ -44,9 +44,10 @@ def too_low(found: Sequence[Named], rows: int | None = None) -> list[str]:
     if not lows:
         return []
     (of_set, worst), *others = lows
-    more = ""
-    if others:
-        more = f"; {len(others)} more {'are' if len(others) > 1 else 'is'} too low"
+    more = f"; {len(others)} more are too low" if others else ""
+    if len(others) == 1:
+        ((its_set, other),) = others
+        more = f"; {_cut(its_set) or _name(other)} is too low, too"
     name = f"{_cut(of_set)}: " * bool(of_set) + (f"{_name(worst)}: " if _is_named(worst, found) else "")
     groups = f" of {_groups(worst.found)}" if rows is not None and worst.found.groups > rows else ""
     whose = f" of busy {plural(worst.unit)}"
@@ -74,20 +75,19 @@ def whole(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
     lows = _lows(found)
     if not lows:
         return []
-    alike = ", or more, if groups are cut alike"
-    of_set, worst = lows[0]
-    factor = factor_of(worst.found)
+    _, worst = lows[0]
+    alike = _if_alike([one.found for _, one in lows])
     call = f": {_call(worst)}" if worst.column else ""
-    if of_set or len(lows) == 1:
-        numbers = _name(worst) if is_named else "the numbers" if of_set else "these numbers"
-        heads = [f"about {factor} × {numbers}{f' of {_cut(of_set)}' * bool(of_set)}"]
-    else:
-        each = [f"{factor_of(one.found)} × {_name(one)}" for _, one in lows]
-        heads = [f"about {phrases.listed(each)}"] if len(lows) <= _MOST_NAMED else []
-        heads += [f"about {each[0]}"]
-        call = ": dp_unbounded" if call else ""
-    wordings = [f"{head}{alike}{end}" for head in heads for end in (call, "")]
-    return [*wordings, f"about {factor} ×{alike}"]
+    if call and len({one.column for _, one in lows}) > 1:
+        call = ": dp_unbounded"
+    is_named = is_named or len(lows) > 1
+    each = [f"{factor_of(one.found)} × {_numbers(of_set, one, is_named=is_named)}" for of_set, one in lows]
+    heads = [f"about {phrases.listed(each)}"] if len(lows) <= _MOST_NAMED else []
+    wordings = [f"{head}{alike}{end}" for head in (*heads, f"about {each[0]}") for end in (call, "")]
+    # text that can be pasted is worth more than the noun
+    short_one = f"about {factor_of(worst.found)} ×{alike}"
+    wordings[1:1] = [f"{short_one}{call}"] if len(lows) == 1 else []
+    return [*wordings, short_one]
 
 
 def too_low_and_whole(found: Sequence[Named], rows: int) -> list[str]:
@@ -125,7 +125,7 @@ def bounds(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
 
 def light_bars(found: LeftOut) -> str:
     """Say what light bars behind the numbers of a picture are."""
-    return f"light: about {factor_of(found)} × as much, if groups are cut alike"
+    return f"light: about {factor_of(found)} × as much{_if_alike([found])}"
 
 
 def sentence(one: LeftOutReceipt) -> str:
@@ -133,9 +133,7 @@ def sentence(one: LeftOutReceipt) -> str:
     found = one.found
     parts = []
     if found.is_too_low:
-        parts += [
-            f"numbers are too low: the whole is about {factor_of(found)} × as much, or more, if groups are cut alike"
-        ]
+        parts += [f"numbers are too low: the whole is about {factor_of(found)} × as much{_if_alike([found])}"]
     if found.is_of_shown:
         number = "amount" if one.is_amount else "number of rows"
         noise = f"{short(found.value, 4)} (standard deviation {short(found.sigma, 4)})"
@@ -290,6 +288,18 @@ def _could_be(clear: Sequence[LeftOutReceipt], of: str = "") -> Iterator[str]:
     yield f"{head}, more of a few very busy units"
     yield f"{head}, more of very busy units"
     yield head
+
+
+def _if_alike(found: Sequence[LeftOut]) -> str:
+    """Say on which condition estimates depend; that of a single group depends on none."""
+    return ", or more" if all(one.groups == 1 for one in found) else ", or more, if groups are cut alike"
+
+
+def _numbers(of_set: str, one: LeftOutReceipt, *, is_named: bool) -> str:
+    """Return the noun of the numbers of a column, and of a grouping set."""
+    if of_set:
+        return f"{_name(one) if is_named else 'the numbers'} of {_cut(of_set)}"
+    return _name(one) if is_named else "this number" if one.found.groups == 1 else "these numbers"
 
 
 def _lows(found: Sequence[Named]) -> list[Named]:

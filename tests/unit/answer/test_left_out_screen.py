@@ -101,7 +101,7 @@ def test_the_worst_of_several_columns_comes_first() -> None:
     columns = WIDTH, replace(WIDTH, name="cost")
     first, second, *_ = lines(left_out=(rows(FIRES), amount(AMOUNT)), columns=columns)
     assert first.startswith("too low  cost: at least 1.07 million, probably about 1.23 million is left out")
-    assert first.endswith("; 1 more is too low")
+    assert first.endswith("; n is too low, too")
     assert second == "whole    about 1.54 × cost and 1.27 × n, or more, if groups are cut alike: dp_unbounded"
     # a column that is not too low is not multiplied
     first, second, *_ = lines(left_out=(rows(FIRES), amount(replace(AMOUNT, value=0.0))), columns=columns)
@@ -125,8 +125,11 @@ def test_a_grouping_set_is_named_if_there_are_several() -> None:
     assert one[0].startswith("too low  at least 44,000")
     two = lines(sets=(by_city, in_all))
     assert two[0].startswith("too low  (): at least 76,000, probably about 90,000 rows")
-    assert two[0].endswith("; 1 more is too low")
-    assert two[1] == "whole    about 1.42 × the numbers of (), or more, if groups are cut alike: dp_unbounded(n)"
+    assert two[0].endswith("; (city) is too low, too")
+    assert two[1] == "whole    about 1.42 × n of () and 1.27 × n of (city), or more, if groups are cut alike"
+    assert lines(sets=(in_all, replace(by_city, receipt=replace(RECEIPT, left_out=(rows(QUIET),)))))[1] == (
+        "whole    about 1.42 × the numbers of (), or more: dp_unbounded(n)"
+    )
     receipt = replace(RECEIPT, sets=(by_city, in_all))
     assert [told.partition(":")[0] for told in receipt.kept] == ["(city)", "()"]
     assert receipt.too_low_of("n") is None, "its sets have factors of their own"
@@ -184,8 +187,16 @@ def test_truth_values_that_are_null_say_why() -> None:
 def test_the_estimate_is_asked_for_with_text_that_can_be_pasted(column: str, of: str, call: str) -> None:
     (wording, *_) = left_out_words.whole([("", rows(FIRES, column, of=of))])
     assert wording.endswith(f"cut alike: {call}")
+    (unnamed, *_) = lines(left_out=(rows(FIRES, column, of=of),))[1:]
+    assert unnamed.endswith(call)
     (none, *_) = left_out_words.whole([("", rows(FIRES, columns=()))])
     assert none.endswith("cut alike")
+
+
+def test_one_group_has_its_own_estimate() -> None:
+    alone = lines(left_out=(rows(replace(FIRES, groups=1)),), table=PrintedTable("", 1))
+    assert alone[1] == "whole    about 1.27 × this number, or more: dp_unbounded(n)"
+    assert "alike" not in left_out_words.sentence(rows(replace(FIRES, groups=1)))
 
 
 def numbers_of(text: str) -> list[float]:
