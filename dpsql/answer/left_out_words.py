@@ -166,8 +166,8 @@ def within_unknown(one: LeftOutReceipt, error: float) -> str:
     elif could_be is None:
         (why,) = bounds([("", one)])
     else:
-        most = most_of(one.found)
-        why = f"up to {most} of the {_nouns(one)} could be left out, too much to be sure of {100.0 * error:.6g} %"
+        most = f"up to {most_of(one.found)} of the {_nouns(one)} could be left out"
+        why = f"{most}, too much beside the noise to be sure of {100.0 * error:.6g} %"
     return cap_words.WITHIN_UNKNOWN.format(why=why)
 
 

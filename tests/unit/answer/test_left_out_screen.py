@@ -159,12 +159,11 @@ def test_a_join_of_single_rows_keeps_its_place_if_there_is_room() -> None:
 
 def test_truth_values_that_are_null_say_why() -> None:
     note = left_out_words.within_unknown(rows(QUIET), 0.1)
-    assert note == (
-        "NULL in truth values about the target: up to 9 % of the rows could be left out, too much to be sure of 10 %"
-    )
+    why = "up to 9 % of the rows could be left out, too much beside the noise to be sure of 10 %"
+    assert note == f"NULL in truth values about the target: {why}"
     shown = lines(note, left_out=(rows(QUIET),))
     assert heads(shown) == ["within", "error", "price", "groups"]
-    assert shown[0] == "within  NULL: up to 9 % of the rows could be left out, too much to be sure of 10 %"
+    assert shown[0] == f"within  NULL: {why}"
     too_low = left_out_words.within_unknown(rows(FIRES), 0.1)
     assert too_low.endswith("numbers are too low, because rows are left out")
     assert heads(lines(too_low, left_out=(rows(FIRES),)))[0] == "too low"
