@@ -29,6 +29,8 @@ _MOST_NAMED = 3
 """Largest number of columns whose factors stand in one line."""
 _AMOUNT = "an amount of "
 _SCALES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
+_BOUNDS = re.compile(r", contribution_\w+ => (?:\([^()]*\)|[^,()]+)")
+"""Bounds in a call, which a line leaves out."""
 _UNUSUAL = {"person": "people", "aircraft": "aircraft", "child": "children"}
 
 
@@ -95,9 +97,10 @@ def too_low_and_whole(found: Sequence[Named], rows: int) -> list[str]:
     warnings = too_low(found, rows)
     if not warnings:
         return []
-    factor = factor_of(_lows(found)[0][1].found)
+    _, worst = _lows(found)[0]
+    factor = factor_of(worst.found)
     wordings = (f"{one}; the whole is about {factor} × or more" for one in warnings)
-    return [*wordings, f"the whole is about {factor} × these numbers, or more"]
+    return [*wordings, f"the whole is about {factor} × {_numbers('', worst, is_named=len(found) > 1)} or more"]
 
 
 def bounds(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
@@ -111,7 +114,8 @@ def bounds(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
     clear = [one for _, one in found if one.found.could_be is not None]
     unclear = [one for _, one in found if one.found.could_be is None]
     if not unclear:
-        of = f" of {phrases.listed(_names(clear))}" if is_named else ""
+        names = [name for name in _names(clear) if name != "rows"]
+        of = f" of {phrases.listed(names)}" if is_named and names else ""
         return [*_could_be(clear, of), *_could_be(clear)]
     only_rows = not any(one.is_amount for one in unclear)
     hidden = "too few rows are shown to say how many bounds leave out"
@@ -299,7 +303,12 @@ def _numbers(of_set: str, one: LeftOutReceipt, *, is_named: bool) -> str:
     """Return the noun of the numbers of a column, and of a grouping set."""
     if of_set:
         return f"{_name(one) if is_named else 'the numbers'} of {_cut(of_set)}"
-    return _name(one) if is_named else "this number" if one.found.groups == 1 else "these numbers"
+    if not one.column and one.of == "rows":
+        # what is computed from a count need not have its factor
+        return "the counted rows"
+    if is_named or not one.column:
+        return _name(one)
+    return "this number" if one.found.groups == 1 else "these numbers"
 
 
 def _lows(found: Sequence[Named]) -> list[Named]:
@@ -314,7 +323,7 @@ def _is_named(one: LeftOutReceipt, found: Sequence[Named]) -> bool:
 
 
 def _name(one: LeftOutReceipt) -> str:
-    return _cut(one.column or phrases.column_of(one.of))
+    return _cut(one.column or _BOUNDS.sub("", phrases.column_of(one.of)))
 
 
 def _names(found: Sequence[LeftOutReceipt]) -> list[str]:

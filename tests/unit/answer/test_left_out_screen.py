@@ -144,6 +144,8 @@ def test_coverage_of_other_columns_gives_way_to_the_warning() -> None:
     assert heads(both) == ["error", "bounds", "bounds", "price"]
     assert both[1].startswith("bounds  no sign that rows of n are left out; up to 9 % could be")
     assert both[2] == "bounds  avg(hits): at least 646 units may have uncounted rows"
+    computed = lines(left_out=(rows(QUIET, columns=()),), coverage=kept)
+    assert computed[1].startswith("bounds  no sign that rows are left out; up to 9 %")
     missed = lines(MISSED, left_out=(rows(QUIET),), coverage=kept)
     assert heads(missed) == ["missed", "error", "bounds", "price"]
     assert missed[2] == both[2]
@@ -196,6 +198,18 @@ def test_one_group_has_its_own_estimate() -> None:
     alone = lines(left_out=(rows(replace(FIRES, groups=1)),), table=PrintedTable("", 1))
     assert alone[1] == "whole    about 1.27 × this number, or more: dp_unbounded(n)"
     assert "alike" not in left_out_words.sentence(rows(replace(FIRES, groups=1)))
+
+
+def test_what_is_computed_from_a_count_has_no_factor() -> None:
+    """A ratio of two sums is not too low as they are."""
+    bounded = "sum(cost, contribution_bounds_per_row => (0, 50))"
+    count, total = rows(FIRES, columns=()), replace(amount(AMOUNT), columns=(), of=bounded)
+    first, second, *_ = lines(left_out=(count,))
+    assert first.startswith("too low  at least 44,000")
+    assert second == "whole    about 1.27 × the counted rows, or more, if groups are cut alike"
+    assert lines(left_out=(total,))[1] == "whole    about 1.54 × sum(cost), or more, if groups are cut alike"
+    both = lines(left_out=(count, total))[1]
+    assert both == "whole    about 1.54 × sum(cost) and 1.27 × the counted rows, or more, if groups are cut alike"
 
 
 def numbers_of(text: str) -> list[float]:
