@@ -128,7 +128,7 @@ def _left_out(covered: Statistic, found: LeftOut, query: FrameQuery) -> LeftOutR
     numbers = [number for number, one in enumerate(query.estimates) if one.covered == covered]
     columns = (one.name for one in query.finish.columns if one.estimate in numbers)
     of, unit = covered_name(covered, query), query.frame.rows.unit
-    return LeftOutReceipt(next(columns, ""), of, unit, found, is_amount=covered.kind == "sum")
+    return LeftOutReceipt(tuple(columns), of, unit, found, is_amount=covered.kind == "sum")
 
 
 def _numbers(
