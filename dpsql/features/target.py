@@ -216,7 +216,6 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
         if offer.items and reading is None:
             require_left_out_runs(whole, runtime)
             reading = prepare_reading(part.frame, part.statistics, runtime)
-            hold_for_left_out(whole, reading, runtime)
         try:
             charged = charge_offers([offer], runtime, inquiry)
         except BudgetError:
@@ -225,6 +224,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
             # others took the budget meanwhile
             return replace(stop, ending="budget"), total
         if offer.drawn and reading and values is None:
+            hold_for_left_out(whole, reading, runtime)
             values = read_frame(reading, charged, runtime, inquiry.timeout_seconds)
         after = release_frame(offer, values if offer.drawn and values else NO_VALUES, charged, runtime, inquiry)
         values = after if offer.drawn else values

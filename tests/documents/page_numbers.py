@@ -29,7 +29,7 @@ TOLERANCES: dict[str, Mapping[str, float]] = {
         r"\[0, 500\] ([\d,]+)": 10_000,
         r"\[0, 5000\] ([\d,]+)": 100_000,
     },
-    "docs/distribution.md": {**_LEFT_OUT, r" ± (1\d) │": 3},
+    "docs/distribution.md": _LEFT_OUT,
     "docs/divisible-noise.md": {
         r"released: \[(-?\d+), (-?\d+), (-?\d+)\]": 6,
         r"error: \[(-?\d+), (-?\d+), (-?\d+)\]": 6,
