@@ -11,8 +11,8 @@ SIZE_LIMITS = {"lines of a file": 400, "lines of a function": 60, "parameters of
 """By the names of ``source_figures.SIZES``."""
 
 TRACE_LIMITS = {
-    "asked first": {"files": 76, "functions": 465, "lines": 2_490, "types": 25},
-    "asked again": {"files": 50, "functions": 225, "lines": 1_030, "types": 17},
+    "asked first": {"files": 78, "functions": 470, "lines": 2_490, "types": 25},
+    "asked again": {"files": 52, "functions": 228, "lines": 1_030, "types": 17},
 }
 """Ceilings of the simplest private query, by the names of ``query_trace.QueryTrace``.
 

@@ -71,7 +71,7 @@ STEPS = (
         (
             "mechanism/histogram.py:Histogram.draw",
             "state/side_table.py:SideTable.store",
-            "answer/points.py:noisy_table",
+            "answer/noisy_table.py:noisy_table",
         ),
         "noisy table",
     ),
