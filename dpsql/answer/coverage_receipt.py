@@ -7,14 +7,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
+
 from dpsql.answer import column_words, phrases, words
 from dpsql.answer.coverage import MUCH, Kept
 from dpsql.answer.coverage_lines import CoverageReceipt
-from dpsql.answer.covered_columns import Column, columns_of, is_signed
+from dpsql.answer.covered_columns import Column, columns_of
 from dpsql.answer.cut_values import most_cut
 from dpsql.answer.join_words import why_cut
+from dpsql.answer.kept import kept_shares, left_out_numbers
+from dpsql.answer.left_out import LeftOut, LeftOutReceipt
 from dpsql.answer.offer import Offer
-from dpsql.answer.points import kept_shares
+from dpsql.answer.points import shown_ids
 from dpsql.answer.receipt import Receipt
 from dpsql.model.estimates import RunningSum, Sum
 from dpsql.model.frame import Frame, Statistic
@@ -24,14 +29,22 @@ from dpsql.state import SideTable
 _PLAIN_COUNT = re.compile(r"count\((\*|\w+)\)")
 
 
-def with_coverage(receipt: Receipt, offer: Offer, side_table: SideTable, statements: int | None = None) -> Receipt:
-    """Return the receipt with what bounding leaves, once that is stored.
+def with_coverage(
+    receipt: Receipt,
+    offer: Offer,
+    side_table: SideTable,
+    statements: int | None = None,
+    *,
+    selected: npt.NDArray[np.intp] | None = None,
+) -> Receipt:
+    """Return the receipt with what bounds keep and leave out, once that is stored.
 
     Args:
         receipt: of the offer.
         offer: how the query of one frame is served; all of it is stored.
         side_table: where points are stored.
         statements: number of histograms that the answer reads, if it has more than those of the offer.
+        selected: ids of the keys that another release has selected.
 
     """
     query = offer.query
@@ -42,7 +55,11 @@ def with_coverage(receipt: Receipt, offer: Offer, side_table: SideTable, stateme
     lines |= dict.fromkeys(_line(one, shares[one], query) for one in _numbers(query, shares, columns))
     if query.request.coverage and query.frame.is_measured:
         lines |= dict.fromkeys(_column_lines(query, columns, shares, side_table, statements))
-    return replace(receipt, coverage=tuple(lines))
+    left_out: tuple[LeftOutReceipt, ...] = ()
+    if offer.left_out:
+        found = left_out_numbers(offer, shown_ids(offer, side_table, selected), side_table)
+        left_out = tuple(_left_out(one, number, query) for one, number in found.items())
+    return replace(receipt, coverage=tuple(lines), left_out=left_out)
 
 
 def statements_of(offer: Offer) -> int:
@@ -106,13 +123,21 @@ def _raised(query: FrameQuery) -> Iterator[CoverageReceipt]:
             yield CoverageReceipt(estimate.name, query.frame.rows.unit, unknown=why)
 
 
+def _left_out(covered: Statistic, found: LeftOut, query: FrameQuery) -> LeftOutReceipt:
+    """Return what bounds leave out of one count or sum."""
+    numbers = [number for number, one in enumerate(query.estimates) if one.covered == covered]
+    columns = (one.name for one in query.finish.columns if one.estimate in numbers)
+    of, unit = covered_name(covered, query), query.frame.rows.unit
+    return LeftOutReceipt(next(columns, ""), of, unit, found, is_amount=covered.kind == "sum")
+
+
 def _numbers(
     query: FrameQuery, shares: Mapping[Statistic, Kept | None], columns: Sequence[Column]
 ) -> Iterator[Statistic]:
     """Yield the statistics whose coverage has a line of its own: those of counts, and of sums of values from 0 on."""
     named = dict.fromkeys(one.covered for one in query.estimates if one.covered)
     of_columns = {part for column in columns for part in column.parts}
-    yield from (one for one in named if one in shares and not is_signed(one))
+    yield from (one for one in named if one in shares and not one.is_signed)
     yield from (one for one in shares if one not in named and one not in of_columns)
 
 

@@ -59,16 +59,6 @@ class Column:
         return phrases.interval_of(self.bounds.bounds, are_times=False)
 
 
-def is_signed(covered: Statistic) -> bool:
-    """Check that a statistic is the sum of values of both signs, as far as its bounds say.
-
-    The interval of a sum that is not recentred has 0 in its middle, whatever its values are.
-    """
-    bounds = (covered.row_bounds_steps, covered.group_bounds_steps)
-    is_from_zero = any(one[0] >= 0 for one in bounds if one)
-    return covered.kind == "sum" and covered.interval[0] < 0.0 and not is_from_zero
-
-
 def columns_of(query: FrameQuery) -> tuple[Column, ...]:
     """Return the averages, spreads and sums of both signs of a query; those with equal coverage are one."""
     found: dict[tuple[object, ...], Column] = {}
@@ -88,11 +78,11 @@ def _column(estimate: Estimate, query: FrameQuery) -> Column | None:
     if isinstance(value, Ratio | Spread):
         ratio = value.average if isinstance(value, Spread) else value
         summed = ratio.numerator.statistic
-        if ratio.offset or (summed and is_signed(summed)):
+        if ratio.offset or (summed and summed.is_signed):
             summed = None
         counted = None if query.has_one_row else _rows(ratio.denominator)
         return Column(estimate.name, "rows", "values", bounds, counted, summed, parts)
-    if isinstance(value, Sum | RunningSum) and estimate.covered and is_signed(estimate.covered):
+    if isinstance(value, Sum | RunningSum) and estimate.covered and estimate.covered.is_signed:
         totals = "totals in a group" if query.frame.keys else "totals"
         values = "values" if bounds.form == "row" else totals
         return Column(estimate.name, totals, values, bounds, estimate.covered, None, parts)

@@ -35,8 +35,9 @@ from dpsql.bound.formulations import Formulation
 from dpsql.bound.statement import Bounded, Kind
 from dpsql.engine import Engine, ExactTable, Mark, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
-from dpsql.model.frame import COVERAGE_KINDS, KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
+from dpsql.model.frame import KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
 from dpsql.model.identity import frame_hash
+from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS
 from dpsql.noise.entropy import NoiseSource
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.state import Snapshot, State, to_arrow, to_numpy
@@ -173,7 +174,7 @@ def prepare_reading(
     """
     side_table, name = runtime.state.side_table, frame_hash(frame)
     coverage = tuple(statistic for statistic in due if statistic.kind in COVERAGE_KINDS)
-    due = tuple(statistic for statistic in due if statistic.kind not in COVERAGE_KINDS)
+    due = tuple(statistic for statistic in due if statistic.kind not in BESIDE_KINDS)
     public, held = public_key_table(frame, runtime), side_table.frame_keys(name)
     listed = public_key_table(frame.bounding.finer, runtime) if frame.bounding.finer else public
     if frame.rows.outside:

@@ -41,7 +41,8 @@ def cut_exponent(shown: float, shown_sigma: float, rho: float, share: float, lea
         shown_sigma: standard deviation of its noise.
         rho: level of the number of rows left out.
         share: aim for its standard deviation, as a part of ``shown``.
-        least, most: smallest and largest exponent.
+        least: smallest exponent.
+        most: largest exponent.
 
     >>> [cut_exponent(shown, 10.0, 0.5, 0.05, 0, 40) for shown in (0.0, 20.0, 600.0, 1000.0, 1e9)]
     [1, 1, 5, 6, 25]

@@ -21,8 +21,8 @@ from dpsql.cascade.reader import Reader
 from dpsql.errors import DpsqlError
 from dpsql.mechanism.calibrate import auto_share
 from dpsql.mechanism.registry import histogram_of
-from dpsql.model.frame import COVERAGE_KINDS
 from dpsql.model.private_query import FrameQuery, PrivateQuery, Request
+from dpsql.model.statistic_kinds import BESIDE_KINDS
 from dpsql.state import SideTable, State
 
 OffersAt = Callable[[Request], Sequence[Offer]]
@@ -87,7 +87,7 @@ def with_remarks(
         reason: says why no group is shown.
 
     """
-    is_covered = any(statistic.kind in COVERAGE_KINDS for statistic in offer.query.statistics)
+    is_covered = any(statistic.kind in BESIDE_KINDS for statistic in offer.query.statistics)
     if is_covered or offer.query.request.coverage is not None:
         receipt = with_coverage(receipt, offer, side_table)
     return receipt if table.num_rows else replace(receipt, nothing_shown=(reason(),))

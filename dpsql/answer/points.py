@@ -7,7 +7,6 @@ reader sees of stored points is post-processing of what was paid for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,20 +14,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.answer.coverage import Kept, kept_of
 from dpsql.answer.estimates import COLUMNS, Z_95, NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
 from dpsql.answer.exact import Exact
 from dpsql.answer.offer import Offer
-from dpsql.answer.ratio_estimate import unbounded_of
-from dpsql.bound.coverage import first_end, most_left
 from dpsql.cascade.cascade import Placed, lowered, noise_of, risen
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving
 from dpsql.errors import StateError
 from dpsql.mechanism.histogram import Histogram, NoisyHistogram, Sequences
 from dpsql.model.estimates import UNITS
-from dpsql.model.frame import COVERAGE_KINDS, NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
+from dpsql.model.frame import NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import Buckets
+from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS, LEFT_OUT_KINDS
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.noise.running_totals import FractionalSum
@@ -63,7 +60,7 @@ class _Cascade:
 def new_points(
     offer: Offer, exact: Exact, side_table: SideTable, noise_source: NoiseSource
 ) -> tuple[list[Point], list[Threshold]]:
-    """Draw and make what is not stored.
+    """Draw and make what is not stored, but for numbers of rows left out, which are drawn after these.
 
     Args:
         offer: how the query of one frame is served.
@@ -79,6 +76,8 @@ def new_points(
     points: list[Point] = []
     thresholds: list[Threshold] = []
     for serving in offer.servings:
+        if serving.level.statistic.kind in LEFT_OUT_KINDS:
+            continue
         cascade = _Cascade(offer, serving, exact, side_table, noise_source)
         for step in serving.steps:
             if isinstance(step, KeySelection):
@@ -162,31 +161,6 @@ def noisy_values(
     return FractionalSum(statistic.cells).transform(exact.reshape(-1, statistic.cells), shift).ravel() + noise
 
 
-def kept_shares(offer: Offer, side_table: SideTable, statements: int | None = None) -> dict[Statistic, Kept | None]:
-    """Return what bounding leaves of each statistic that was asked for, as it is served; None if it is not stored.
-
-    Args:
-        offer: how the query of one frame is served; all of it is stored.
-        side_table: where points are stored.
-        statements: number of histograms whose statements hold together; by default those of the offer.
-
-    """
-    frame = offer.query.frame
-    found: dict[Statistic, Kept | None] = {one.covered: None for one in offer.query.statistics if one.covered}
-    for serving in offer.coverage:
-        covered = serving.level.statistic.covered or PRESENCE
-        point = served_point(serving, side_table)
-        found[covered] = kept_of(
-            point.noisy_values,
-            point.sigma,
-            first_end(covered),
-            most_left(covered, frame),
-            largest=(frame.key_count or math.inf) if covered == PRESENCE else math.inf,
-            statements=statements or len(offer.coverage),
-        )
-    return found
-
-
 def noisy_places(exact: npt.NDArray[np.int64], sigma: float, source: NoiseSource) -> npt.NDArray[np.int64]:
     """Units in each place of coverage, in steps of the noise, with Gaussian noise.
 
@@ -257,18 +231,14 @@ def shown_frame(
     """Return noisy values and shown groups of an answer; arguments as those of `noisy_table`."""
     query, histogram = offer.query, offer.histogram
     points = {serving.level.statistic: served_point(serving, side_table) for serving in offer.servings}
-    if selected is None:
-        shown = _shown(offer, points[PRESENCE], side_table)
-    else:
-        counts = points[PRESENCE].noisy_values[selected]
-        shown = selected[shown_keys(counts, None, query.request.min_units)]
+    shown = shown_ids(offer, side_table, selected)
     added, lost = _floors(query.frame, points[PRESENCE])
     # what is read from under the noise, or added up, needs all keys; hidden ones are left out first
     first, then = (shown, slice(None)) if query.frame.has_private_keys else (slice(None), shown)
     if not agreed:
         read = {}
         for statistic, point in points.items():
-            if statistic.kind in COVERAGE_KINDS:
+            if statistic.kind in BESIDE_KINDS:
                 continue
             noisy = point.noisy_values.reshape(-1, statistic.cells)[first].ravel()
             noisy = noisy + added if statistic == PRESENCE else noisy
@@ -276,6 +246,16 @@ def shown_frame(
         agreed = Agreed(read, {}, 1)
     values = NoisyFrame(agreed.values, histogram, query.groups, agreed.roundings, lost, quantile)
     return ShownFrame(values, agreed.whole, shown, then)
+
+
+def shown_ids(
+    offer: Offer, side_table: SideTable, selected: npt.NDArray[np.intp] | None = None
+) -> npt.NDArray[np.intp]:
+    """Return the ids of the groups that an answer shows; arguments as those of `noisy_table`."""
+    point = served_point(offer.presence, side_table)
+    if selected is None:
+        return _shown(offer, point, side_table)
+    return selected[shown_keys(point.noisy_values[selected], None, offer.query.request.min_units)]
 
 
 def noisy_table(
@@ -312,14 +292,9 @@ def noisy_table(
         columns[f"agg_{i}_low"] = to_arrow(column.low[then], nan_as_null=True)
         columns[f"agg_{i}_high"] = to_arrow(column.high[then], nan_as_null=True)
         if i in query.finish.unbounded:
-            shares, covered = kept_shares(offer, side_table), estimate.covered or PRESENCE
-            ends = (column.value[then], column.low[then], column.high[then])
-            # without a histogram nothing can be left out; of the row of the other groups nothing is measured
-            if query.frame.rows.outside or covered in shares:
-                kept = shares.get(covered)
-                ends = unbounded_of(*ends, kept.ratio if kept else None)
-            names = (f"agg_{i}_unbounded{end}" for end in ("", "_low", "_high"))
-            columns |= {name: to_arrow(one, nan_as_null=True) for name, one in zip(names, ends, strict=True)}
+            from dpsql.answer.kept import unbounded_columns  # noqa: PLC0415 — few queries ask for it
+
+            columns |= unbounded_columns(offer, i, found, column, side_table)
     if not columns:
         columns["nothing"] = to_arrow(np.zeros(len(found.shown)))
     return pa.table(list(columns.values()), list(columns))
@@ -327,8 +302,7 @@ def noisy_table(
 
 def shown_key_table(offer: Offer, side_table: SideTable) -> pa.Table:
     """Keys of the groups that are shown, in the order in which the frame holds them."""
-    shown = _shown(offer, served_point(offer.presence, side_table), side_table)
-    return stored_keys(offer.query.frame, side_table).take(to_arrow(shown))
+    return stored_keys(offer.query.frame, side_table).take(to_arrow(shown_ids(offer, side_table)))
 
 
 def served_point(serving: Serving, side_table: SideTable, keys: KeySelection | None = None) -> Point:

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpsql.answer.exact import Runtime, matches_of
 from dpsql.answer.points import shown_keys, stored_keys
 from dpsql.errors import StateError
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.model.identity import statistic_hash
-from dpsql.state import Level, Point, SideTable, to_arrow
+from dpsql.state import Level, Point, SideTable, to_arrow, to_numpy
 
 
 def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Table:
@@ -25,6 +26,20 @@ def selected_weight(frame: Frame, stored: Level, side_table: SideTable) -> tuple
     """The noisy sum of weights of these keys, and its standard deviation."""
     point, places = _selected(frame, stored, side_table)
     return float(point.noisy_values[places].sum()), point.sigma * math.sqrt(len(places))
+
+
+def selected_ids(frame: Frame, keys: pa.Table, runtime: Runtime) -> npt.NDArray[np.intp]:
+    """Return the ids of selected keys in the frame of their numbers.
+
+    They are in the order of the keys: that of the ids tells which of them were there first.
+    """
+    order = ", ".join(f"keys.{column} NULLS LAST" for column in frame.key_columns)
+    held = stored_keys(frame, runtime.state.side_table)
+    ids = runtime.sandbox.run(
+        f"SELECT key_id FROM keys JOIN held ON {matches_of(frame, 'keys', 'held')} ORDER BY {order}",
+        {"keys": keys, "held": held.append_column("key_id", to_arrow(np.arange(held.num_rows)))},
+    )
+    return to_numpy(ids.column("key_id"))
 
 
 def _selected(frame: Frame, stored: Level, side_table: SideTable) -> tuple[Point, npt.NDArray[np.intp]]:

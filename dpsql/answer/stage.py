@@ -20,7 +20,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 
 from dpsql.answer.claims import Claim
@@ -28,17 +27,21 @@ from dpsql.answer.coverage_values import read_coverage
 from dpsql.answer.declared_orders import lost_orders, order_sentences
 from dpsql.answer.exact import NOTHING_READ, Exact, Reading, Runtime, prepare_reading, read_exact
 from dpsql.answer.later_keys import add_keys
+from dpsql.answer.left_out import SHARE
+from dpsql.answer.left_out_stage import hold_for_left_out, release_left_out, require_left_out_runs
 from dpsql.answer.offer import Offer, make_receipt, offers_of
 from dpsql.answer.points import new_points
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.receipt import Receipt
+from dpsql.answer.stored_beside import bounding_frames, bounding_salt, store_beside
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Mark
-from dpsql.model.frame import COVERAGE_KINDS, Frame, PublicKeys
-from dpsql.model.identity import base_hash, frame_hash
+from dpsql.model.frame import Frame, PublicKeys
+from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import FrameQuery
+from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.operations.dialect import text_literal
-from dpsql.state import Additions, AutoChoice, Charged, KeyList, Point, Release, State, TableMark, to_arrow
+from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, State, TableMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Inquiry:
         auto_charge: what was charged for the histograms that AUTO chose by.
         drawn_once: whether each frame is drawn a single time, as a round of key selection is.
         claim: the most that the query may be charged, if its charge follows from released numbers.
+        left_out_share: aim for the noise of a number of rows left out, as a part of the shown numbers together.
 
     """
 
@@ -61,6 +65,7 @@ class Inquiry:
     auto_charge: Charged
     drawn_once: bool = False
     claim: Claim | None = None
+    left_out_share: float = SHARE
 
 
 @dataclass(frozen=True)
@@ -94,12 +99,14 @@ class Stage:
         offers: how each frame is served.
         readings: of each, where the exact values of what is drawn come from; None where nothing is.
         receipts: of each, before a price is known.
+        keys: the keys that numbers are released on, if these were selected first.
 
     """
 
     offers: tuple[Offer, ...]
     readings: tuple[Reading | None, ...]
     receipts: tuple[Receipt, ...]
+    keys: pa.Table | None = None
 
 
 def prepare_stage(
@@ -122,17 +129,19 @@ def prepare_stage(
     offers = offers_of(parts, runtime.state, reader)
     # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
     readings = tuple(reading_of(offer, runtime, shown_keys) for offer in offers)
-    return Stage(offers, readings, tuple(make_receipt(offer) for offer in offers))
+    return Stage(offers, readings, tuple(make_receipt(offer) for offer in offers), shown_keys)
 
 
 def reading_of(offer: Offer, runtime: Runtime, shown_keys: pa.Table | None = None) -> Reading | None:
-    """Return the reading of the statistics that an offer draws. Return None if it draws none.
+    """Return the reading of the numbers that an offer draws. Return None if it draws none.
 
     Raises:
         ReleaseError, SchemaError: as `prepare_stage`.
 
     """
-    return prepare_reading(offer.query.frame, offer.drawn, runtime, shown_keys) if offer.drawn else None
+    require_left_out_runs(offer, runtime)
+    numbers = tuple(one for one in offer.drawn if one.kind not in LEFT_OUT_KINDS)
+    return prepare_reading(offer.query.frame, numbers, runtime, shown_keys) if numbers else None
 
 
 def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
@@ -147,8 +156,10 @@ def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
     """
     charged = charge_offers(stage.offers, runtime, inquiry)
     for offer, reading in zip(stage.offers, stage.readings, strict=True):
+        hold_for_left_out(offer, reading, runtime)
         values = read_frame(reading, charged, runtime, inquiry.timeout_seconds) if reading else NO_VALUES
         release_frame(offer, values, charged, runtime, inquiry)
+        release_left_out(offer, stage.keys, charged, runtime, inquiry)
     return charged
 
 
@@ -185,7 +196,7 @@ def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_sec
     if not charged.charge_ids:
         raise AssertionError("rows are read after a charge")
     frame, exact, apart = reading.bounded.frame, NOTHING_READ, reading.coverage
-    salt = _salt(_frames(frame), runtime)
+    salt = bounding_salt(frame, runtime)
     if reading.due:
         exact = read_exact(reading, salt, runtime, timeout_seconds)
     if apart and not exact.values.keys() >= set(apart.coverage):
@@ -221,19 +232,18 @@ def release_frame(
 
     """
     frame, state, exact = part.query.frame, runtime.state, values.exact
-    of_coverage = {
-        serving.pin.statistic_hash for serving in part.servings if serving.level.statistic.kind in COVERAGE_KINDS
-    }
+    beside = {serving.pin.statistic_hash for serving in (*part.coverage, *part.left_out)}
+    due = {serving.pin for serving in part.left_out if serving.is_drawn}
     changed = tuple(mark.table for mark in values.marks if state.history.differences(mark))
     release = _release(part, inquiry.auto_charge + charged.part(part.items), changed, inquiry, runtime.asked_at)
     points, thresholds = new_points(part, exact, state.side_table, runtime.noise_source)
     for point in points:
-        if point.statistic_hash in of_coverage:
-            _store_coverage(point, charged, frame, state)
-    numbers = [item for item in part.items if item.statistic_hash not in of_coverage]
+        if point.statistic_hash in beside:
+            store_beside(point, charged, frame, state.side_table)
+    numbers = [item for item in part.items if item.statistic_hash not in beside]
     additions = Additions(
         new_keys=exact.new_keys,
-        points=[point for point in points if point.statistic_hash not in of_coverage],
+        points=[point for point in points if point.statistic_hash not in beside],
         charge_ids=charged.part(numbers).charge_ids,
         release=release,
         snapshot=exact.snapshot,
@@ -241,18 +251,14 @@ def release_frame(
         choices=_choices(part, inquiry.reader),
         marks=values.marks,
         lists=_lists(frame, runtime),
-        pins=tuple(serving.pin for serving in part.servings),
+        # a number of rows left out is pinned with its draw, which follows
+        pins=tuple(serving.pin for serving in part.servings if serving.pin not in due),
         drawn_once=inquiry.drawn_once,
     )
     state.side_table.store(frame_hash(frame), additions)
     if changed and runtime.logs_changes and not values.is_released:
         tell_curator(release.analyst, change_sentences(release))
     return replace(values, exact=replace(exact, new_keys=None, snapshot=None), is_released=True)
-
-
-def _frames(frame: Frame) -> tuple[Frame, ...]:
-    """Return a frame, with the one in whose finer groups units are bounded if there is one."""
-    return tuple(filter(None, (frame, frame.bounding.finer)))
 
 
 def _choices(part: Offer, reader: Reader) -> list[AutoChoice]:
@@ -267,34 +273,10 @@ def _lists(frame: Frame, runtime: Runtime) -> list[KeyList]:
     """Return the public lists of keys that are not stored yet; an earlier version has the lists of its time."""
     return [
         new
-        for one in _frames(frame)
+        for one in bounding_frames(frame)
         if one.public_keys and one.rows_sql.relation
         for new in _new_lists(one.public_keys, [key.type for key in one.keys], runtime)
     ]
-
-
-def _store_coverage(point: Point, charged: Charged, frame: Frame, state: State) -> None:
-    """Store coverage, whose places stand in place of a frame's keys; before its query's numbers, by itself.
-
-    Where a process ends in between, it is there, was shown to nobody, and costs nothing when it is asked for again.
-    """
-    table, name = state.side_table, point.statistic_hash
-    table.frame_salt(name, frame.rows.unit, [listed for listed, _ in frame.rows.table_versions])
-    paid = charged.by_statistic.get(name, Charged())
-    is_first = table.frame_keys(name) is None
-    places = pa.table({"place": to_arrow(np.arange(len(point.values)))}) if is_first else None
-    table.store(name, Additions(new_keys=places, points=(point,), charge_ids=paid.charge_ids))
-
-
-def _salt(frames: Sequence[Frame], runtime: Runtime) -> bytes:
-    """The salt by which units are bounded, which is the finest frame's; frames are stored that are not stored yet."""
-    salt = b""
-    for frame in frames:
-        tables = [name for name, _ in frame.rows.table_versions]
-        salt = runtime.state.side_table.frame_salt(
-            frame_hash(frame), frame.rows.unit, tables, base_hash(frame), frame.generation
-        )
-    return salt
 
 
 def _new_lists(public: PublicKeys, types: Sequence[str], runtime: Runtime) -> list[KeyList]:

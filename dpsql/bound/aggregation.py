@@ -56,7 +56,7 @@ _LARGEST_HASH = 2**64 - 1
 _SATURATION = float(2**60)
 """Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
 
-_MOST_STEPS = 2**61 - 1
+MOST_STEPS = 2**61 - 1
 """Sums over units are clamped to plus or minus this, in steps of the noise, so that with noise they fit a BIGINT
 whatever the data are; numbers of units likewise.
 
@@ -256,24 +256,30 @@ def _totals(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> list[Total]
     """
     # without keys there is a row even where there is no unit
     totals = [Total(PRESENCE, "units", "coalesce(sum(weight), 0)" if frame.bounding.counted_groups else "count(*)")]
-    for i, statistic in added:
-        value = f"v_{i} - {statistic.centre_steps}"
-        if isinstance(statistic.limit, Norm):
-            value = f"v_{i}"
-        elif frame.bounding.counted_groups:
-            # a unit's value times its weight, rounded towards 0: 2**33 steps times 2**20 do not overflow, and whole
-            # numbers are divided towards 0, which adds nothing to their size
-            divisor = 2 ** (WEIGHT_BITS + statistic.noise_exponent - statistic.lattice_exponent)
-            value = f"({value}) * weight // {divisor}"
-        totals.append(Total(statistic, f"stat_{i}", f"coalesce(sum({value}), 0)"))
+    totals += [
+        Total(statistic, f"stat_{i}", f"coalesce(sum({added_value(frame, i, statistic)}), 0)") for i, statistic in added
+    ]
     return totals
+
+
+def added_value(frame: Frame, i: int, statistic: Statistic) -> str:
+    """Return what a unit adds to a group, recentred, in the steps of exact sums: of ``kept`` or what follows it."""
+    if isinstance(statistic.limit, Norm):
+        return f"v_{i}"
+    value = f"v_{i} - {statistic.centre_steps}"
+    if not frame.bounding.counted_groups:
+        return value
+    # a unit's value times its weight, rounded towards 0: 2**33 steps times 2**20 do not overflow, and whole numbers
+    # are divided towards 0, which adds nothing to their size
+    divisor = 2 ** (WEIGHT_BITS + statistic.noise_exponent - statistic.lattice_exponent)
+    return f"({value}) * weight // {divisor}"
 
 
 def _clamped(totals: Sequence[Total], frame: Frame) -> str:
     """Return totals of all units as columns, each clamped in the steps in which it is added up."""
     columns = []
     for statistic, name, total in totals:
-        most = _MOST_STEPS >> (frame.exact_exponent(statistic) - statistic.noise_exponent)
+        most = MOST_STEPS >> (frame.exact_exponent(statistic) - statistic.noise_exponent)
         columns.append(f"CAST(least(greatest({total}, {-most}), {most}) AS BIGINT) AS {name}")
     return ", ".join(columns)
 

@@ -25,7 +25,7 @@ from dpsql.bound.formulations import (
 from dpsql.bound.pairs import Pairs
 from dpsql.model.frame import Frame, Statistic
 
-_Numbered = list[tuple[int, Statistic]]
+Numbered = list[tuple[int, Statistic]]
 
 
 def one_pass_sql(
@@ -68,9 +68,9 @@ def one_pass_sql(
     per_row = "" if pairs else listed_sql("rows", frame)
     ctes = [
         *(
-            _per_group_of_pairs(pairs, frame, read, measured, priority)
+            per_group_of_pairs(pairs, frame, read, measured, priority)
             if pairs
-            else _per_group(frame, read, measured, salt, priority, in_c=in_c)
+            else per_group_of_rows(frame, read, measured, salt, priority, in_c=in_c)
         ),
         f"per_unit AS MATERIALIZED ({per_unit})",
         f"kept AS ({kept_sql(frame.key_columns, most, salt, formulation)})",
@@ -85,8 +85,20 @@ def one_pass_sql(
     )
 
 
-def _per_group(frame: Frame, read: _Numbered, measured: _Numbered, salt: bytes, more: str, *, in_c: bool) -> list[str]:
-    """Return the CTEs from the rows to ``per_group``."""
+def per_group_of_rows(
+    frame: Frame, read: Numbered, measured: Numbered, salt: bytes, more: str, *, in_c: bool
+) -> list[str]:
+    """Return the CTEs from the rows to ``per_group``.
+
+    Args:
+        frame: what is grouped.
+        read: numbered statistics whose bounded values are read.
+        measured: those among them that are also read before bounds.
+        salt: the salt of the frame, by which joins cut rows.
+        more: further columns.
+        in_c: whether sums are added up by the aggregate in C.
+
+    """
     rows, whole = whole_rows(frame, read, measured)
     sums = {i: sums_in_c(i, one, whole[i]) for i, one in measured if i in whole and in_c}
     values = "".join(
@@ -107,7 +119,7 @@ def _per_group(frame: Frame, read: _Numbered, measured: _Numbered, salt: bytes, 
     ]
 
 
-def _per_group_of_pairs(pairs: Pairs, frame: Frame, read: _Numbered, measured: _Numbered, more: str) -> list[str]:
-    """Return ``per_group`` over pairs."""
+def per_group_of_pairs(pairs: Pairs, frame: Frame, read: Numbered, measured: Numbered, more: str) -> list[str]:
+    """Return ``per_group`` over pairs; the arguments are those of ``per_group_of_rows``."""
     whole = "".join(whole_of_group(i, one, pairs.numbers(unclamped(one))) for i, one in measured)
     return [f"per_group AS MATERIALIZED ({pairs.per_group(frame, read, whole + more)})"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
+from dpsql.cascade.left_out import each_served
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving, Step
 from dpsql.cascade.servings import _Cascade, servings_of
@@ -40,9 +41,11 @@ def seen_servings(
     if not state.history.has_claim(rows_hash(frame), reader.name):
         return servings_of(query, calibration, state, reader, asked_nano)
     reader.require(asked_nano)
-    return tuple(
-        _SeenCascade(query, calibration, level, state, reader, asked_nano).served() for level in calibration.levels
-    )
+
+    def from_cascade(level: Level) -> Serving:
+        return _SeenCascade(query, calibration, level, state, reader, asked_nano).served()
+
+    return each_served(query, calibration, state, reader, asked_nano, from_cascade)
 
 
 def seen_top(name: str, state: State, reader: Reader) -> int:

@@ -106,6 +106,11 @@ class Serving:
         return self.steps if self.shown_steps is None else self.shown_steps
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether a point is drawn from exact values."""
+        return any(isinstance(step, Draw) for step in self.steps)
+
+    @property
     def stands_alone(self) -> bool:
         """Whether charged points are independent releases."""
         return self.release_nano > 0

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from dpsql.cascade.left_out import each_served
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving, Step
 from dpsql.errors import AccessError, CalibrationError
@@ -46,9 +47,11 @@ def servings_of(
 
     """
     reader.require(asked_nano)
-    return tuple(
-        _Cascade(query, calibration, level, state, reader, asked_nano).serving() for level in calibration.levels
-    )
+
+    def from_cascade(level: Level) -> Serving:
+        return _Cascade(query, calibration, level, state, reader, asked_nano).serving()
+
+    return each_served(query, calibration, state, reader, asked_nano, from_cascade)
 
 
 @dataclass(eq=False, repr=False)

@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 
 from dpsql.answer import words
 from dpsql.answer.coverage_receipt import with_coverage
-from dpsql.answer.exact import Runtime, matches_of, no_keys
+from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.held_pairs import hold_shared_pairs
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
 from dpsql.answer.offer import Offer, make_receipt, offers_of
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
-from dpsql.answer.points import noisy_table, stored_keys
+from dpsql.answer.points import noisy_table
 from dpsql.answer.receipt import Receipt, SetReceipt
+from dpsql.answer.round_keys import selected_ids
 from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_choices import TotalWeight, total_weight
@@ -50,7 +50,7 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import AutoGroups, FrameQuery, Request
 from dpsql.model.query_kinds import KeysFirst
-from dpsql.state import Charged, State, to_arrow, to_numpy
+from dpsql.state import Charged, State
 
 _PART_OF_KEYS = (3, 5)
 """Of rho: six tenths. More finds more keys and tells less of each: 451, 496 and 537 keys at a root mean squared error
@@ -264,15 +264,10 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     stages = [*(stage for stage, _ in released), numbers]
     offers = [stage.offers[0] for stage in stages]
     receipt = _joint_receipt(asked, offers, [stage.receipts[0] for stage in stages], name)
-    # in the order of the keys: that of the ids tells which of them were there first
-    order = ", ".join(f"keys.{column} NULLS LAST" for column in frame.key_columns)
-    held = stored_keys(frame, side_table)
-    ids = runtime.sandbox.run(
-        f"SELECT key_id FROM keys JOIN held ON {matches_of(frame, 'keys', 'held')} ORDER BY {order}",
-        {"keys": keys, "held": held.append_column("key_id", to_arrow(np.arange(held.num_rows)))},
-    )
-    table = noisy_table(offers[-1], side_table, selected=to_numpy(ids.column("key_id")))
-    priced = with_coverage(with_prices(receipt, [*(price for _, price in released), paid]), offers[-1], side_table)
+    selected = selected_ids(frame, keys, runtime)
+    table = noisy_table(offers[-1], side_table, selected=selected)
+    priced = with_prices(receipt, [*(price for _, price in released), paid])
+    priced = with_coverage(priced, offers[-1], side_table, selected=selected)
     if not table.num_rows:
         priced = replace(priced, nothing_shown=(_reason(asked, offers, keys.num_rows, runtime.state, inquiry.reader),))
     return table, priced

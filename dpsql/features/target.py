@@ -74,7 +74,7 @@ from dpsql.features.target_rule import (
 )
 from dpsql.mechanism.calibrate import Calibration
 from dpsql.model.frame import NANO, PRESENCE, Statistic
-from dpsql.model.identity import query_hash, rows_hash, statistic_hash
+from dpsql.model.identity import in_question, query_hash, rows_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError, WithinTarget
 from dpsql.state import Charged, State, Stop, to_arrow
@@ -164,7 +164,7 @@ _TIMES_CAP = 1_000
 def _question(query: WithinTarget) -> str:
     """Return what the end of the steps is stored under: all that the rule and the levels depend on."""
     part, target = query.first, query.target
-    hashes = {one: statistic_hash(one, part.frame) for one in part.statistics}
+    hashes = {one: statistic_hash(in_question(one), part.frame) for one in part.statistics}
     columns = [part.estimates[one] for one in measured(part)]
     content = [
         query_hash(query),

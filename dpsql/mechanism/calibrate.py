@@ -18,8 +18,9 @@ from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, Moved, Shares, unit_l2
 from dpsql.mechanism.too_little import delta_for_threshold, fits_window, no_room_for_imprecision, too_little
 from dpsql.mechanism.window import charged_delta, grid, snapped, window_taus
-from dpsql.model.frame import COVERAGE_KINDS, NANO, PRESENCE, Statistic, Window
+from dpsql.model.frame import NANO, PRESENCE, Statistic, Window
 from dpsql.model.private_query import FrameQuery, Request
+from dpsql.model.statistic_kinds import BESIDE_KINDS
 from dpsql.noise.kept_delta import delta_of_conversion
 from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 
@@ -242,8 +243,8 @@ def _conversion(histogram: Histogram) -> Conversion:
 def moved_by(histogram: Histogram, levels: tuple[Level, ...]) -> Moved:
     """How far one unit moves the statistics beside the presence count: in each changed group, and in any case."""
     groups = histogram.unit_groups
-    sums = (level for level in levels[1:] if level.statistic.kind not in COVERAGE_KINDS)
-    coverage = (level for level in levels[1:] if level.statistic.kind in COVERAGE_KINDS)
+    sums = (level for level in levels[1:] if level.statistic.kind not in BESIDE_KINDS)
+    coverage = (level for level in levels[1:] if level.statistic.kind in BESIDE_KINDS)
     per_group = math.fsum((unit_l2(level.statistic, groups) / level.sigma) ** 2 for level in sums)
     return Moved(per_group, math.fsum(level.sigma**-2 for level in coverage))
 
@@ -272,7 +273,7 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
 def draws_of(histogram: Histogram, statistics: Iterable[Statistic]) -> int:
     """Draws whose imprecision counts: those of the presence count, of every sum, and of a unit's place in coverage."""
     return sum(
-        histogram.draws if one == PRESENCE else 1 if one.kind in COVERAGE_KINDS else histogram.sum_draws * one.cells
+        histogram.draws if one == PRESENCE else 1 if one.kind in BESIDE_KINDS else histogram.sum_draws * one.cells
         for one in statistics
     )
 
@@ -348,7 +349,7 @@ def _at_epsilon(query: FrameQuery, histogram: Histogram) -> Calibration:
     if query.auto:
         return _after_auto(query, histogram, target)
     beside = math.fsum(
-        weight for one, weight in zip(query.statistics, query.weights, strict=True) if one.kind in COVERAGE_KINDS
+        weight for one, weight in zip(query.statistics, query.weights, strict=True) if one.kind in BESIDE_KINDS
     )
     if query.request.by_budget:
         # what one unit moves together may be less than the levels add up to, which the budget pays for

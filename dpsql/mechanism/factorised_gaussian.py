@@ -18,7 +18,8 @@ from dpsql.mechanism.histogram import (
     Shares,
 )
 from dpsql.model.estimates import RunningTotal
-from dpsql.model.frame import COVERAGE_KINDS, Frame, Ordering, Statistic
+from dpsql.model.frame import Frame, Ordering, Statistic
+from dpsql.model.statistic_kinds import BESIDE_KINDS
 from dpsql.noise.correlated_gaussian import GRID_BITS
 from dpsql.noise.running_totals import best_power
 
@@ -54,7 +55,7 @@ class FactorisedHistogram(Histogram):
 
     def sum_l2(self, statistic: Statistic) -> float:
         """Most that one unit moves what is noised of a statistic, in its units."""
-        if statistic.kind in COVERAGE_KINDS:
+        if statistic.kind in BESIDE_KINDS:
             return 1.0
         shift = statistic.lattice_exponent - statistic.noise_exponent
         return self._l2(statistic.radius_steps, shift) * 2.0**statistic.noise_exponent

@@ -25,7 +25,8 @@ from dpsql.accounting.profile import (
     smallest_threshold,
 )
 from dpsql.model.environment import Mechanism
-from dpsql.model.frame import COVERAGE_KINDS, Factorised, Frame, Norm, Ordering, Places, Statistic
+from dpsql.model.frame import Factorised, Frame, Norm, Ordering, Places, Statistic
+from dpsql.model.statistic_kinds import BESIDE_KINDS
 from dpsql.noise.correlated_gaussian import (
     GRID_BITS,
     CorrelatedGaussian,
@@ -231,7 +232,7 @@ class Histogram(ABC):
 
     def sum_l2(self, statistic: Statistic) -> float:
         """Most that one unit moves what is noised of a statistic, in its units, in all groups together."""
-        if statistic.kind in COVERAGE_KINDS:
+        if statistic.kind in BESIDE_KINDS:
             return 1.0
         if isinstance(statistic.limit, Norm):
             return statistic.radius

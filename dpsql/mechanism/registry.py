@@ -23,9 +23,10 @@ from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.keys_first import KEYS_FIRST
 from dpsql.mechanism.too_little import too_little
 from dpsql.model.estimates import RunningTotal
-from dpsql.model.frame import COVERAGE_KINDS, NANO, Frame
+from dpsql.model.frame import NANO, Frame
 from dpsql.model.private_query import FrameQuery, PrivateQuery
 from dpsql.model.query_kinds import GroupingSets
+from dpsql.model.statistic_kinds import BESIDE_KINDS
 from dpsql.noise.running_totals import FractionalSum, totals_error
 
 MECHANISMS: tuple[HistogramMechanism, ...] = (
@@ -84,7 +85,7 @@ def choose_frame(query: FrameQuery) -> FrameQuery:
     presence = query.weights[0] * min(1.0, unit_noise(best) / independent)
     asked = [*zip(query.statistics, (presence, *query.weights[1:]), strict=True), *query.unasked]
     # what is left for coverage stays what it is
-    coverage = [weight if one.kind in COVERAGE_KINDS else 0.0 for one, weight in asked]
+    coverage = [weight if one.kind in BESIDE_KINDS else 0.0 for one, weight in asked]
     others = [weight - own for (_, weight), own in zip(asked, coverage, strict=True)]
     total = math.fsum(others) / (1.0 - math.fsum(coverage))
     weights = [weight / total + own for weight, own in zip(others, coverage, strict=True)]

@@ -13,6 +13,7 @@ from typing import Literal
 
 from dpsql.model.cells import Cells
 from dpsql.model.rows import Key, Rows, RowsSql
+from dpsql.model.statistic_kinds import COVERED_KINDS, StatisticKind
 
 NANO = 10**9
 """Levels are whole numbers of nano-rho."""
@@ -272,10 +273,6 @@ class Norm:
     row_steps: int | None = None
 
 
-COVERAGE_KINDS = ("presence_coverage", "rows_coverage", "sum_coverage")
-"""Kinds of statistics that say what bounding leaves of another one."""
-
-
 @dataclass(frozen=True, slots=True)
 class Statistic:
     """One bounded aggregate of a frame, on an integer lattice of step 2**lattice_exponent.
@@ -291,7 +288,7 @@ class Statistic:
             asked: ``groups``, ``group_extremes``, ``row_extremes``, ``rows_norm`` and ``sum_norm``
             (`plan.features.auto`); or ``presence_coverage``, ``rows_coverage``, ``sum_coverage``: units by what
             bounding leaves of them in such a statistic, over places that are the same for every table
-            (`bound.coverage`).
+            (`bound.coverage`); or ``rows_left_out``, ``sum_left_out``: how much it leaves out (`bound.left_out`).
         value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
         filter_sql: FILTER condition; empty without one.
         row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
@@ -302,22 +299,7 @@ class Statistic:
 
     """
 
-    kind: Literal[
-        "presence",
-        "units",
-        "rows",
-        "sum",
-        "values",
-        "histogram",
-        "groups",
-        "group_extremes",
-        "row_extremes",
-        "rows_norm",
-        "sum_norm",
-        "presence_coverage",
-        "rows_coverage",
-        "sum_coverage",
-    ]
+    kind: StatisticKind
     low_steps: int
     high_steps: int
     lattice_exponent: int
@@ -330,18 +312,25 @@ class Statistic:
 
     @property
     def covered(self) -> Statistic | None:
-        """The bounded statistic that coverage is about; None of all others."""
-        if self.kind == "presence_coverage":
-            return replace(self, kind="presence")
-        if self.kind == "rows_coverage":
-            return replace(self, kind="rows")
-        return replace(self, kind="sum") if self.kind == "sum_coverage" else None
+        """The bounded statistic that this one is about: coverage, or what is left out. None of all others."""
+        kind = COVERED_KINDS.get(self.kind)
+        return replace(self, kind=kind) if kind else None
 
     @property
     def is_raised(self) -> bool:
         """Whether bounds make more of what a unit has, because they begin above what it has at least."""
         least = 2 if self.kind == "rows" else 0
         return any(bounds[0] > least for bounds in (self.group_bounds_steps, self.row_bounds_steps) if bounds)
+
+    @property
+    def is_signed(self) -> bool:
+        """Return whether it is the sum of values of both signs, as far as its bounds say.
+
+        The interval of a sum that is not recentred has 0 in its middle, whatever its values are.
+        """
+        bounds = (self.row_bounds_steps, self.group_bounds_steps)
+        is_from_zero = any(one[0] >= 0 for one in bounds if one)
+        return self.kind == "sum" and self.interval[0] < 0.0 and not is_from_zero
 
     @property
     def row_cap(self) -> int | None:

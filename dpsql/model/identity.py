@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 from dpsql.model.frame import Frame, Norm, Statistic
 from dpsql.model.private_query import FrameQuery, PrivateQuery
 from dpsql.model.query_kinds import GroupingSets, WithOtherGroup
+from dpsql.model.statistic_kinds import StatisticKind
 
 NORMALISER_VERSION = 2
 """Raised whenever the same text would be normalised differently: old releases are then not found again."""
@@ -25,6 +27,8 @@ PRIORITY_VERSION = 1
 
 The first is no part of a hash, because frames were there before it had a number.
 """
+
+_IN_QUESTION: Mapping[str, StatisticKind] = {"rows_left_out": "rows_coverage", "sum_left_out": "sum_coverage"}
 
 
 def frame_hash(frame: Frame) -> str:
@@ -113,7 +117,29 @@ def query_hash(query: PrivateQuery) -> str:
 
 def part_hash(query: FrameQuery, *beside: str) -> str:
     """Identity of the statistics of one frame: of a query with one set of keys and nothing beside it, its own."""
-    return _digest([*sorted(statistic_hash(statistic, query.frame) for statistic in query.statistics), *beside])
+    return _digest(
+        [*sorted(statistic_hash(in_question(statistic), query.frame) for statistic in query.statistics), *beside]
+    )
+
+
+def in_question(statistic: Statistic) -> Statistic:
+    """Return a statistic as a part of a question: coverage in place of a number of rows left out.
+
+    So a question is the same one as before there were such numbers.
+    """
+    kind = _IN_QUESTION.get(statistic.kind)
+    return replace(statistic, kind=kind) if kind else statistic
+
+
+def reader_hash(name: str, reader: str) -> str:
+    """Identity of a statistic that is released to one reader alone.
+
+    Args:
+        name: identity of the statistic.
+        reader: the reader.
+
+    """
+    return _digest([name, reader])
 
 
 def _digest(content: object) -> str:

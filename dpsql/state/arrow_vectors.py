@@ -1,4 +1,7 @@
-"""Vectors as Arrow arrays, and back; pyarrow's own conversions would import pandas."""
+"""Vectors as Arrow arrays, and back; pyarrow's own conversions would import pandas.
+
+The state file holds vectors and tables as compressed Arrow blobs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from dpsql.errors import StateError
 
 
 def to_arrow(values: npt.NDArray[Any], *, nan_as_null: bool = False) -> pa.Array:
@@ -46,3 +51,52 @@ def to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
         return np.asarray(array.to_numpy(zero_copy_only=False))
     kind = np.dtype(array.type.to_pandas_dtype())
     return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
+
+
+def table_blob(table: pa.Table) -> bytes:
+    """Write a table as a blob."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def table_of(blob: bytes) -> pa.Table:
+    """Read a table from its blob.
+
+    Raises:
+        StateError: the blob is damaged.
+
+    """
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
+            return reader.read_all()
+    except (pa.ArrowException, OSError):
+        # Arrow's own message may quote what it could read.
+        raise StateError("the state is damaged: stored Arrow data cannot be read") from None
+
+
+def vector_blob(values: npt.NDArray[np.int64]) -> bytes:
+    """Write a vector as a blob."""
+    return table_blob(pa.table([to_arrow(values)], ["value"]))
+
+
+def vector_of(parts: Sequence[tuple[bytes, int]]) -> npt.NDArray[np.int64]:
+    """Read a vector from its blobs, one after another; it is read-only.
+
+    Args:
+        parts: each blob with the number of its values.
+
+    Raises:
+        StateError: a blob is damaged, or has another number of values.
+
+    """
+    vectors = []
+    for blob, value_count in parts:
+        table = table_of(blob)
+        if table.column_names != ["value"] or table.num_rows != value_count:
+            raise StateError("the state is damaged: a stored vector does not have the values it should")
+        vectors.append(to_numpy(table["value"]))
+    values: npt.NDArray[np.int64] = np.concatenate(vectors)
+    values.setflags(write=False)
+    return values

@@ -15,6 +15,9 @@ import pyarrow as pa
 from dpsql.errors import ReleaseError
 from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO
 
+_MOST_EXPONENT = 1022
+"""Powers of two up to this exponent, and their reciprocals, are normal doubles."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point:
@@ -283,6 +286,44 @@ class TableMark:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class MeasuredGroups:
+    """Groups in which rows that bounds leave out were measured, and the released number that they were compared with.
+
+    One record is stored beside each point of rows left out. Groups, sum and cut follow from released values.
+
+    Attributes:
+        statistic_hash: the query hash of the point's statistic.
+        rho_nano: level of the point, its position in the chain of its statistic.
+        cut_exponent: each unit counts with at most 2**cut_exponent, in units of the aggregate.
+        shown: sum of the released numbers over the groups.
+        shown_sigma: standard deviation of the noise in this sum, not negative.
+        key_ids: int64, ids of the groups in the frame of the released numbers, each once; None for all groups of that
+            frame.
+
+    """
+
+    statistic_hash: str
+    rho_nano: int
+    cut_exponent: int
+    shown: float
+    shown_sigma: float
+    key_ids: npt.NDArray[np.int64] | None = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if type(self.rho_nano) is not int or not 0 < self.rho_nano <= MAX_RHO_NANO:
+            raise ReleaseError("measured groups need a positive level in whole nano-rho")
+        if type(self.cut_exponent) is not int or abs(self.cut_exponent) > _MOST_EXPONENT:
+            raise ReleaseError("measured groups need a cut at a finite power of two")
+        if not math.isfinite(self.shown) or not 0.0 <= self.shown_sigma < math.inf:
+            raise ReleaseError("measured groups need a finite sum with a finite deviation that is not negative")
+        ids = self.key_ids
+        if ids is not None and (ids.dtype != np.int64 or ids.ndim != 1):
+            raise ReleaseError("the ids of measured groups are a vector of int64")
+        if ids is not None and ids.size and (ids.min() < 0 or len(np.unique(ids)) != len(ids)):
+            raise ReleaseError("the ids of measured groups are not negative, and each is there once")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Additions:
     """What is stored of a frame in one transaction.
 
@@ -298,6 +339,7 @@ class Additions:
         lists: public lists of keys that are others than before.
         pins: which points the analyst is shown from now on; the first for a question stands.
         drawn_once: whether no statistic of the frame may be drawn a second time, as in a round of key selection.
+        measured_groups: groups in which points of the frame measure rows left out; one record for each such point.
 
     """
 
@@ -312,3 +354,4 @@ class Additions:
     lists: Sequence[KeyList] = ()
     pins: Sequence[Pin] = ()
     drawn_once: bool = False
+    measured_groups: Sequence[MeasuredGroups] = ()

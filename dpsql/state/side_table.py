@@ -8,15 +8,14 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dpsql.errors import ReleaseError, StateError
-from dpsql.state.arrow_vectors import to_arrow, to_numpy
+from dpsql.state.arrow_vectors import table_blob, table_of, vector_blob, vector_of
 from dpsql.state.database import Database, insert_row, select_rows
 from dpsql.state.history import record_release
-from dpsql.state.records import Additions, Level, Point, Snapshot, Tail, Threshold
+from dpsql.state.measured_groups import insert_measured_groups, stored_measured_groups
+from dpsql.state.records import Additions, Level, MeasuredGroups, Point, Snapshot, Tail, Threshold
 from dpsql.state.vector_cache import Decoded
 
 SALT_BYTES = 16
@@ -59,41 +58,12 @@ FROM frame WHERE frame_hash = ?
 _RELEASED_MEANWHILE = "the frame was released by another process meanwhile; ask again"
 
 
-def _arrow_blob(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _arrow_table(blob: bytes) -> pa.Table:
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
-            return reader.read_all()
-    except (pa.ArrowException, OSError):
-        # Arrow's own message may quote what it could read.
-        raise StateError("the state is damaged: stored Arrow data cannot be read") from None
-
-
-def _values(stored: Sequence[tuple[bytes, int]]) -> npt.NDArray[np.int64]:
-    """The values of a vector from its parts, each with how many values it has."""
-    parts = []
-    for blob, value_count in stored:
-        table = _arrow_table(blob)
-        if table.column_names != ["value"] or table.num_rows != value_count:
-            raise StateError("the state is damaged: a point does not have the values it should")
-        parts.append(to_numpy(table["value"]))
-    values: npt.NDArray[np.int64] = np.concatenate(parts)
-    values.setflags(write=False)
-    return values
-
-
 def _insert_keys(connection: sqlite3.Connection, frame_hash: str, keys: pa.Table, blob: bytes) -> int:
     """Store keys of a frame, and return the number of their chunk."""
     first = connection.execute(
         "SELECT keys FROM key_chunk WHERE frame_hash = ? ORDER BY number LIMIT 1", (frame_hash,)
     ).fetchone()
-    if first is not None and not _arrow_table(first[0]).schema.equals(keys.schema):
+    if first is not None and not table_of(first[0]).schema.equals(keys.schema):
         raise ReleaseError("the new keys do not have the columns and types of the keys of their frame")
     (number,) = connection.execute("SELECT count(*) FROM key_chunk WHERE frame_hash = ?", (frame_hash,)).fetchone()
     connection.execute(
@@ -235,7 +205,7 @@ class SideTable:
         )
         if not rows:
             return None
-        chunks = [_arrow_table(row["blob"]) for row in rows]
+        chunks = [table_of(row["blob"]) for row in rows]
         row_count = sum(row["row_count"] for row in rows)
         if not chunks[0].column_names:
             # Without GROUP BY the key has no columns, and Arrow's format does not count rows of those.
@@ -272,7 +242,7 @@ class SideTable:
             # a threshold may be set after a point was stored, by others too: only its vector is at hand for good
             values = self._decoded.vector(
                 (*place, row["created_at"], count),
-                lambda: _values(connection.execute(select, {"id": number}).fetchall()),
+                lambda: vector_of(connection.execute(select, {"id": number}).fetchall()),
             )
         return Point(values=values, **row)
 
@@ -289,8 +259,12 @@ class SideTable:
             "SELECT exact_values, value_count, floor FROM snapshot WHERE frame_hash = ?", frame_hash
         )
         return next(
-            (Snapshot(_values([(row["exact_values"], row["value_count"])]), row["floor"]) for row in rows), None
+            (Snapshot(vector_of([(row["exact_values"], row["value_count"])]), row["floor"]) for row in rows), None
         )
+
+    def measured_groups(self, statistic_hash: str, rho_nano: int) -> MeasuredGroups | None:
+        """Return the groups in which rows left out were measured for a point; None if the point has no record."""
+        return stored_measured_groups(self._database, statistic_hash, rho_nano)
 
     def store(self, frame_hash: str, additions: Additions) -> None:
         """Store what was drawn, close the charges that paid for it, and record the release: all or nothing.
@@ -302,8 +276,8 @@ class SideTable:
         Raises:
             ReleaseError: a point does not cover the keys of its frame, or was drawn for more than its charges pay, or
                 its threshold costs more than they pay, or a charge has paid before, or AUTO chose otherwise for the
-                same reader and level meanwhile. Or the frame has a snapshot, or a draw of what is drawn once: then the
-                error is the same for every number of keys.
+                same reader and level meanwhile, or measured groups have no point or a second record. Or the frame has a
+                snapshot, or a draw of what is drawn once: then the error is the same for every number of keys.
             StateError: a point of the same rho is stored already, or the file could not be written.
 
         """
@@ -311,9 +285,10 @@ class SideTable:
         if any(point.frame_hash != frame_hash for point in points):
             raise ReleaseError("the points belong to another frame")
         # Compressed before the transaction, which holds up every other writer.
-        blobs = [_arrow_blob(pa.table([to_arrow(point.values)], ["value"])) for point in points]
-        keys_blob = b"" if new_keys is None else _arrow_blob(new_keys)
-        exact_blob = b"" if snapshot is None else _arrow_blob(pa.table([to_arrow(snapshot.values)], ["value"]))
+        blobs = [vector_blob(point.values) for point in points]
+        keys_blob = b"" if new_keys is None else table_blob(new_keys)
+        exact_blob = b"" if snapshot is None else vector_blob(snapshot.values)
+        id_blobs = [None if one.key_ids is None else vector_blob(one.key_ids) for one in additions.measured_groups]
         with self._database.write() as connection:
             frame = connection.execute(_FRAME, (frame_hash,)).fetchone()
             if frame is None:
@@ -335,6 +310,8 @@ class SideTable:
                 if len(point.values) != key_count * point.cells:
                     raise ReleaseError("a point must have one value for each key of its frame, and each of its cells")
                 _insert_point(connection, point, blob)
+            for measured, id_blob in zip(additions.measured_groups, id_blobs, strict=True):
+                insert_measured_groups(connection, frame_hash, measured, id_blob)
             for threshold in additions.thresholds:
                 _set_threshold(connection, threshold)
             _settle(connection, unit, additions, tops)
@@ -356,8 +333,8 @@ class SideTable:
             ReleaseError: the frame has got other keys or points meanwhile.
 
         """
-        blobs = [_arrow_blob(pa.table([to_arrow(tail.values)], ["value"])) for tail in tails]
-        keys_blob = _arrow_blob(keys)
+        blobs = [vector_blob(tail.values) for tail in tails]
+        keys_blob = table_blob(keys)
         with self._database.write() as connection:
             _, key_count, _ = connection.execute(_FRAME, (frame_hash,)).fetchone()
             points = connection.execute(

@@ -29,6 +29,7 @@ from dpsql.state.table_definitions import (
     IDENTITY,
     LASTING_APPEND_ONLY,
     LATER_KEYS,
+    MEASURED_GROUPS,
     STOPS,
     TABLES,
 )
@@ -65,6 +66,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     partial(_change_tables, statements=FORMAT_11, append_only=()),
     partial(_change_tables, statements=FORMAT_12, append_only=()),
     partial(_change_tables, statements=IDENTITY, append_only=("identity",)),
+    partial(_change_tables, statements=MEASURED_GROUPS, append_only=("measured_groups",)),
 )
 
 

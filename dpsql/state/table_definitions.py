@@ -174,6 +174,14 @@ CREATE TABLE identity (
 INSERT INTO identity (state_id, databases, accepted, at)
 VALUES (lower(hex(randomblob(16))), '[]', '[]', strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now'))
 """
+# Groups, cuts and released sums that rows left out were measured beside; no key_ids for all groups.
+MEASURED_GROUPS = """
+CREATE TABLE measured_groups (
+    point_id INTEGER PRIMARY KEY REFERENCES point(id), cut_exponent INTEGER NOT NULL,
+    shown REAL NOT NULL, shown_sigma REAL NOT NULL CHECK (shown_sigma >= 0),
+    key_count INTEGER, key_ids BLOB, CHECK ((key_count IS NULL) = (key_ids IS NULL))
+) STRICT
+"""
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset(
     {"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units", "shown_delta"}
@@ -262,6 +270,8 @@ CREATE TABLE release (
     + _CLAIMS
     + ";"
     + IDENTITY
+    + ";"
+    + MEASURED_GROUPS
 )
 
 # Rows of these are written once; the file itself refuses to change or remove them, whatever the program says.
@@ -277,5 +287,6 @@ APPEND_ONLY = (
     "point_tail",
     "stop",
     "identity",
+    "measured_groups",
     *LASTING_APPEND_ONLY,
 )

@@ -178,9 +178,10 @@ def begin_anew(clinic: Path) -> None:
 
 
 def as_format_12(clinic: Path) -> None:
-    """Make the state file one that the program before wrote."""
+    """Make the state file one of the last program without stamps."""
     with contextlib.closing(sqlite3.connect(state_of(clinic))) as connection:
-        connection.execute("DROP TABLE identity")
+        for table in ("measured_groups", "identity"):
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 12")
 
 

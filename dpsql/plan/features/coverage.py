@@ -1,53 +1,56 @@
-"""Coverage: what bounding leaves of the units, asked for as further statistics of a frame.
+"""What bounding leaves out, asked for as further statistics of a frame.
 
-Each is a histogram of units over places that are the same for every table, a unit in one of them. Together they get one
-part in 32 of a query's rho (docs/proofs/coverage.md).
+Of a count of rows, or a sum of values from 0 on, that is one number: how much is left out of the shown groups
+(docs/proofs/left-out.md). Of all others it is a histogram of units over places that are the same for every table, a
+unit in one of them (docs/proofs/coverage.md). Together they get one part in 32 of a query's rho.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
-from dpsql.model.frame import PRESENCE, Frame, Statistic
+from dpsql.model.frame import PRESENCE, Frame, Norm, Statistic
 from dpsql.model.private_query import FrameQuery
+from dpsql.model.statistic_kinds import StatisticKind
 
 COVERAGE_PARTS = 32
-"""Coverage gets one part in so many of a query's rho."""
-_KINDS: dict[str, Literal["presence_coverage", "rows_coverage", "sum_coverage"]] = {
+"""They get one part in so many of a query's rho."""
+_COVERAGE: dict[str, StatisticKind] = {
     "presence": "presence_coverage",
     "rows": "rows_coverage",
     "sum": "sum_coverage",
 }
+_LEFT_OUT: dict[str, StatisticKind] = {"rows": "rows_left_out", "sum": "sum_left_out"}
 
 
 def coverage_of(covered: Statistic) -> Statistic:
-    """The histogram of units by what bounding leaves of them in a statistic."""
-    for kind, of_kind in _KINDS.items():
-        if covered.kind == kind:
-            return replace(covered, kind=of_kind)
-    raise AssertionError("nothing is left out of this statistic")
+    """Return the histogram of units by what bounding leaves of them in a statistic."""
+    return replace(covered, kind=_COVERAGE[covered.kind])
 
 
 def with_coverage(query: FrameQuery) -> FrameQuery:
-    """The query with coverage of the numbers that a bound can make smaller; itself where there are none.
+    """Return the query with what bounds leave out of its numbers; itself if they leave nothing out.
 
     A frame that adds up the groups of a finer one bounds nothing by itself.
     """
     found = _bounded(query)
     if not found:
         return query
-    share = 1.0 / COVERAGE_PARTS
+    share, named = 1.0 / COVERAGE_PARTS, {one.covered for one in query.estimates}
     weights = tuple((1.0 - share) * weight for weight in query.weights)
+    beside = (
+        replace(one, kind=_LEFT_OUT[one.kind]) if one in named and _is_counted_out(one) else coverage_of(one)
+        for one in found
+    )
     return replace(
         query,
-        statistics=(*query.statistics, *map(coverage_of, found)),
+        statistics=(*query.statistics, *beside),
         weights=(*weights, *(share / len(found) for _ in found)),
     )
 
 
 def _bounded(query: FrameQuery) -> tuple[Statistic, ...]:
-    """Statistics of which a bound can leave something out: sums, numbers of rows, and units in several groups."""
+    """Return the statistics of which a bound can leave something out: sums, rows, and units in several groups."""
     if not query.frame.is_measured:
         return ()
     cuts_groups = _cuts_groups(query.frame)
@@ -62,6 +65,15 @@ def _bounded(query: FrameQuery) -> tuple[Statistic, ...]:
 
 
 def _cuts_groups(frame: Frame) -> bool:
-    """Whether a unit may have more groups than it may count in."""
+    """Return whether a unit may have more groups than it may count in."""
     most, count = frame.bounding.max_groups, frame.key_count
     return bool(frame.keys) and (count is None or (most or count) < count)
+
+
+def _is_counted_out(covered: Statistic) -> bool:
+    """Return whether a bound keeps no more of a unit than there is, so that what it leaves out is one number.
+
+    A norm with a centre scales values below the centre up towards it (docs/proofs/left-out.md, Lemma 2).
+    """
+    has_centre = isinstance(covered.limit, Norm) and bool(covered.limit.centre_steps)
+    return covered.kind in _LEFT_OUT and not covered.is_signed and not has_centre

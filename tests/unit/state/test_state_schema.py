@@ -41,7 +41,7 @@ from dpsql.state.table_definitions import APPEND_ONLY
 from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
-FORMATS = {number: Path(__file__).with_name(f"format_{number}.sql") for number in (1, 2, 3)}
+FORMATS = {number: Path(__file__).with_name(f"format_{number}.sql") for number in (1, 2, 3, 13)}
 FORMATS[4] = Path(__file__).parents[2] / "fixtures" / "plain.sql"
 NEWEST = 1 + len(MIGRATIONS)
 
@@ -284,6 +284,8 @@ def test_a_migrated_file_has_the_schema_of_a_new_one(tmp_path: Path, number: int
         "DROP TABLE analyst",
         "DROP TABLE stop",
         "DROP TRIGGER stop_no_update",
+        "DROP TABLE measured_groups",
+        "DROP TRIGGER measured_groups_no_delete",
         "ALTER TABLE unit DROP COLUMN composition",
         "ALTER TABLE unit DROP COLUMN thresholds",
         "ALTER TABLE analyst DROP COLUMN budget_part",
@@ -430,6 +432,41 @@ def test_what_a_program_of_format_3_answered_costs_nothing_and_stays_the_same(tm
 
 
 BEFORE_B = ("main.visits @ 1, main.cities @ 1", "main.meals @ 1, main.visits @ 1")
+
+
+def held_in(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Return the rows of each table of a state file."""
+    names = raw(path, "SELECT name FROM sqlite_schema WHERE type = 'table'")
+    return {str(name): raw(path, f"SELECT * FROM {name}") for (name,) in names}
+
+
+def test_a_file_of_format_13_holds_what_it_held(tmp_path: Path) -> None:
+    """Keys, points, coverage, pins, a claim and a stop, with and without a limit."""
+    path = old_file(tmp_path, 13)
+    before = held_in(path)
+    assert all(before[table] for table in ("point", "pin", "stop", "auto_choice", "closed_charge", "identity"))
+    State.open(path, create=False).close()
+    after = held_in(path)
+    assert after.pop("measured_groups") == []
+    assert after == before
+
+
+FORMAT_13_ANSWERS = json.loads(Path(__file__).with_name("format_13_answers.json").read_text(encoding="utf-8"))
+FORMAT_13_TABLES = Path(__file__).parents[2] / "fixtures" / "tables.sql"
+
+
+def test_what_a_program_of_format_13_answered_costs_nothing_and_stays_the_same(tmp_path: Path) -> None:
+    """Estimates by coverage stay for those who got them; AUTO, and a question by relative error."""
+    path = old_file(tmp_path, 13)
+    with dpsql.connect(state=path) as session:
+        session.connection.execute(FORMAT_13_TABLES.read_text(encoding="utf-8"))
+        for asked in FORMAT_13_ANSWERS:
+            door = session.as_analyst(asked["reader"]) if asked["reader"] else session
+            again = door.sql(asked["text"], **asked["options"])
+            assert again.receipt is not None
+            assert [list(row) for row in again.fetchall()] == asked["rows"], asked["text"]
+            assert again.receipt.query_hash == asked["query_hash"], asked["text"]
+            assert (again.receipt.charged_rho, again.receipt.charged_delta) == (0, 0), asked["text"]
 
 
 def interrupt_a_write(database: Database) -> None:

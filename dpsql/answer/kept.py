@@ -1,0 +1,140 @@
+"""What bounds keep and leave out of an answer, read from stored points: shares, numbers of rows, and whole numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpsql.answer.coverage import Kept, kept_of
+from dpsql.answer.estimates import COLUMNS, EstimatedColumn, linear_value
+from dpsql.answer.left_out import Z_HIGH, LeftOut
+from dpsql.answer.offer import Offer
+from dpsql.answer.points import ShownFrame, served_point
+from dpsql.answer.ratio_estimate import unbounded_of
+from dpsql.bound.coverage import first_end, most_left
+from dpsql.mechanism.histogram import Histogram
+from dpsql.model.estimates import Estimate, Linear
+from dpsql.model.frame import PRESENCE, Statistic
+from dpsql.state import SideTable, to_arrow
+
+Integers = npt.NDArray[np.intp]
+
+
+def kept_shares(offer: Offer, side_table: SideTable, statements: int | None = None) -> dict[Statistic, Kept | None]:
+    """Return what bounding leaves of each statistic with coverage, as it is served; None if it is not stored.
+
+    Args:
+        offer: how the query of one frame is served; all of it is stored.
+        side_table: where points are stored.
+        statements: number of histograms whose statements hold together; by default those of the offer.
+
+    """
+    frame, counted_out = offer.query.frame, {one.level.statistic.covered for one in offer.left_out}
+    asked = (one.covered for one in offer.query.statistics if one.covered)
+    found: dict[Statistic, Kept | None] = {one: None for one in asked if one not in counted_out}
+    for serving in offer.coverage:
+        covered = serving.level.statistic.covered or PRESENCE
+        point = served_point(serving, side_table)
+        found[covered] = kept_of(
+            point.noisy_values,
+            point.sigma,
+            first_end(covered),
+            most_left(covered, frame),
+            largest=(frame.key_count or math.inf) if covered == PRESENCE else math.inf,
+            statements=statements or len(offer.coverage),
+        )
+    return found
+
+
+def left_out_numbers(offer: Offer, shown: Integers, side_table: SideTable) -> dict[Statistic, LeftOut]:
+    """Return how much bounds leave out of each count and sum, as it is served.
+
+    Args:
+        offer: how the query of one frame is served; all of it is stored.
+        shown: ids of the groups that the answer shows.
+        side_table: where points and their groups are stored.
+
+    """
+    found = {}
+    for serving in offer.left_out:
+        point, covered = served_point(serving, side_table), serving.level.statistic.covered
+        measured = side_table.measured_groups(point.statistic_hash, point.rho_nano)
+        if covered is None or measured is None:
+            raise AssertionError("a number of rows left out is stored with its groups")
+        cut = math.ldexp(1.0, measured.cut_exponent)
+        ids, total = measured.key_ids, len(served_point(offer.presence, side_table).values)
+        found[covered] = LeftOut(
+            value=float(point.noisy_values[0]) * cut,
+            sigma=point.sigma * cut,
+            shown=measured.shown,
+            shown_sigma=measured.shown_sigma,
+            cut=cut,
+            groups=total if ids is None else len(ids),
+            is_of_shown=len(shown) == total if ids is None else bool(np.isin(ids, shown).all()),
+        )
+    return found
+
+
+def shown_sum(linear: Linear, found: ShownFrame) -> tuple[float, float]:
+    """Return the sum of the released numbers of a column over its groups, and the standard deviation of its noise.
+
+    Args:
+        linear: the number of a group.
+        found: values of the groups that are added up.
+
+    """
+    frame, presence = found.values, found.values.values[PRESENCE]
+    numbers = linear_value(linear, frame.values)
+    norms = np.broadcast_to(frame.histogram.value_norms(), numbers.shape)
+    own = frame.values[linear.statistic].noise if linear.statistic else 0.0
+    variance = float(((own**2 + (linear.centre * presence.noise) ** 2) * norms**2).sum())
+    # noise that all counts share adds up by their number
+    shared = _shared_part(frame.histogram) * (linear.centre * presence.noise) ** 2
+    count = len(numbers)
+    return float(numbers.sum()), math.sqrt(variance + shared * count * max(0, count - 1))
+
+
+def _shared_part(histogram: Histogram) -> float:
+    """Return the part of the variance of a count that all counts share."""
+    return histogram.correlation / (1.0 + histogram.correlation)
+
+
+def unbounded_columns(
+    offer: Offer, number: int, found: ShownFrame, column: EstimatedColumn, side_table: SideTable
+) -> Mapping[str, pa.Array]:
+    """Return an estimate of the whole number of each group, with its ends, as columns of an answer.
+
+    Args:
+        offer: how the query of one frame is served; all of it is stored.
+        number: of the estimate.
+        found: values and shown groups.
+        column: the bounded numbers of all groups, with their intervals.
+        side_table: where points are stored.
+
+    """
+    query, then = offer.query, found.among
+    estimate = query.estimates[number]
+    covered = estimate.covered or PRESENCE
+    ends = (column.value[then], column.low[then], column.high[then])
+    if left_out := left_out_numbers(offer, found.shown, side_table).get(covered):
+        ends = (left_out.estimated(ends[0]), ends[1], left_out.upper_ends(_highs(estimate, found, column)))
+    else:
+        shares = kept_shares(offer, side_table)
+        # without a histogram nothing can be left out; of the row of the other groups nothing is measured
+        if query.frame.rows.outside or covered in shares:
+            kept = shares.get(covered)
+            ends = unbounded_of(*ends, kept.ratio if kept else None)
+    names = (f"agg_{number}_unbounded{end}" for end in ("", "_low", "_high"))
+    return {name: to_arrow(one, nan_as_null=True) for name, one in zip(names, ends, strict=True)}
+
+
+def _highs(estimate: Estimate, found: ShownFrame, column: EstimatedColumn) -> npt.NDArray[np.float64]:
+    """Return the upper ends of the bounded numbers that an upper end of the whole numbers is made of."""
+    wider = replace(found.values, quantile=max(Z_HIGH, found.values.quantile))
+    highs: npt.NDArray[np.float64] = COLUMNS[type(estimate.value)](estimate, estimate.value, wider).high[found.among]
+    return np.maximum(highs, column.high[found.among])

@@ -1,0 +1,159 @@
+"""The last step of a release: rows left out of the shown groups, drawn after the numbers are stored.
+
+Which groups are shown, and how large their numbers are, follows from stored points. Both name what is measured: the
+groups, and the cut of one unit. The charge was made with that of the numbers, before any row was read, and follows from
+neither (docs/proofs/left-out.md, Theorem 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.answer.exact import Reading, Runtime, no_keys, public_key_table, require_runs
+from dpsql.answer.held_pairs import hold_pairs
+from dpsql.answer.kept import shown_sum
+from dpsql.answer.left_out import LEAST_CUT_OF_ROWS, cut_exponent
+from dpsql.answer.left_out_values import read_left_out
+from dpsql.answer.offer import Offer
+from dpsql.answer.points import shown_frame, stored_keys
+from dpsql.answer.round_keys import selected_ids
+from dpsql.answer.stored_beside import bounding_salt, store_beside
+from dpsql.bound.coverage import numbers_of
+from dpsql.bound.left_out import PART_BITS, left_out_sql
+from dpsql.cascade.serving import Serving
+from dpsql.model.estimates import LinearValue
+from dpsql.model.frame import NANO, Statistic
+from dpsql.noise.rounded_gaussian import RoundedGaussian
+from dpsql.operations.row_sql import STAND_IN_SALT
+from dpsql.state import Charged, MeasuredGroups, Point, to_arrow
+
+if TYPE_CHECKING:
+    from dpsql.answer.stage import Inquiry
+
+_MOST_CUT_BITS = 60
+"""The largest cut, in lattice steps, is two to this power."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A number of rows left out that is to be drawn.
+
+    Attributes:
+        serving: how it is served.
+        covered: the statistic whose bounds are measured.
+        groups: what is stored of its groups and its cut.
+
+    """
+
+    serving: Serving
+    covered: Statistic
+    groups: MeasuredGroups
+
+
+def require_left_out_runs(offer: Offer, runtime: Runtime) -> None:
+    """Find out that what bounds leave out can be read, if it is to be drawn; reads nothing.
+
+    Raises:
+        ReleaseError, SchemaError: as `prepare_stage`.
+
+    """
+    frame, drawn = offer.query.frame, _drawn(offer)
+    if drawn:
+        covered = [_covered(one) for one in drawn]
+        sql = left_out_sql(frame, [(one, 0) for one in covered], STAND_IN_SALT, are_listed=frame.has_private_keys)
+        listed = no_keys(frame) if frame.has_private_keys else public_key_table(frame, runtime)
+        require_runs(frame, covered, sql, listed, runtime.engine)
+
+
+def hold_for_left_out(offer: Offer, reading: Reading | None, runtime: Runtime) -> None:
+    """Let the reading of the numbers, and that of what bounds leave out, share their pairs."""
+    if reading and _drawn(offer):
+        hold_pairs(offer.query.frame, numbers_of(offer.drawn), reading.public, runtime)
+
+
+def release_left_out(offer: Offer, keys: pa.Table | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:
+    """Draw and store the numbers of rows left out of an offer whose other statistics are stored.
+
+    *Guarantee*: given all that was stored before, each number is rho-zCDP at its own level for adding or removing all
+    rows of one unit, which moves it by at most 1 in units of its cut; up to the draws' precision.
+    *Source*: docs/proofs/left-out.md, Lemma 1 and Theorem 3.
+    *Randomness*: one draw per number.
+
+    Args:
+        offer: how the query of one frame is served.
+        keys: the selected keys, of a frame whose keys are selected first.
+        charged: what was charged for the offer.
+        runtime: state, engine and source of noise.
+        inquiry: who asks.
+
+    Raises:
+        EngineError: the charge stays and pays for asking again.
+
+    """
+    frame, side_table = offer.query.frame, runtime.state.side_table
+    measured, listed = _measured(offer, keys, runtime, inquiry.left_out_share)
+    if not measured:
+        return
+    exact: Mapping[Statistic, int] = {}
+    if listed is None or listed.num_rows:
+        cuts = [(one.covered, one.groups.cut_exponent) for one in measured]
+        salt = bounding_salt(frame, runtime)
+        exact = read_left_out(frame, cuts, salt, runtime, listed, inquiry.timeout_seconds)
+    for one in measured:
+        level, pin = one.serving.level, one.serving.pin
+        noise = runtime.noise_source.draw(RoundedGaussian(level.sigma * 2.0**PART_BITS), 1)
+        point = Point(
+            statistic_hash=pin.statistic_hash,
+            rho_nano=pin.rho_nano,
+            frame_hash=pin.statistic_hash,
+            values=noise + exact.get(one.covered, 0),
+            lattice_exponent=-PART_BITS,
+            sigma=level.sigma,
+            tau=None,
+            threshold_delta_units=0,
+        )
+        store_beside(point, charged, frame, side_table, pins=(pin,), measured_groups=(one.groups,))
+
+
+def _measured(
+    offer: Offer, keys: pa.Table | None, runtime: Runtime, share: float
+) -> tuple[list[_Measured], pa.Table | None]:
+    """Return what is to be drawn, and the keys of the shown groups; no keys if all groups of the frame are measured."""
+    frame, side_table = offer.query.frame, runtime.state.side_table
+    drawn = _drawn(offer)
+    if not drawn:
+        return [], None
+    selected = selected_ids(frame, keys, runtime) if keys is not None else None
+    found = shown_frame(offer, side_table, selected=selected)
+    linears = {one.covered: one.value.linear for one in offer.query.estimates if isinstance(one.value, LinearValue)}
+    measured = []
+    for serving in drawn:
+        covered, level, pin = _covered(serving), serving.level, serving.pin
+        shown, sigma = shown_sum(linears[covered], found)
+        least = LEAST_CUT_OF_ROWS if covered.kind == "rows" else covered.lattice_exponent
+        most = covered.lattice_exponent + _MOST_CUT_BITS
+        cut = cut_exponent(shown, sigma, level.rho_nano / NANO, share, least, most)
+        ids = found.shown.astype(np.int64) if frame.has_private_keys else None
+        measured.append(
+            _Measured(serving, covered, MeasuredGroups(pin.statistic_hash, pin.rho_nano, cut, shown, sigma, ids))
+        )
+    listed = stored_keys(frame, side_table).take(to_arrow(found.shown)) if frame.has_private_keys else None
+    return measured, listed
+
+
+def _drawn(offer: Offer) -> list[Serving]:
+    """Return the servings of an offer whose numbers of rows left out are to be drawn."""
+    return [one for one in offer.left_out if one.is_drawn]
+
+
+def _covered(serving: Serving) -> Statistic:
+    """Return the statistic whose bounds are measured."""
+    covered = serving.level.statistic.covered
+    if covered is None:
+        raise AssertionError("a number of rows left out is about a statistic")
+    return covered
