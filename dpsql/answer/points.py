@@ -230,7 +230,8 @@ def shown_frame(
 ) -> ShownFrame:
     """Return noisy values and shown groups of an answer; arguments as those of `noisy_table`."""
     query, histogram = offer.query, offer.histogram
-    points = {serving.level.statistic: served_point(serving, side_table) for serving in offer.servings}
+    numbers = [serving for serving in offer.servings if serving.level.statistic.kind not in BESIDE_KINDS]
+    points = {serving.level.statistic: served_point(serving, side_table) for serving in numbers}
     shown = shown_ids(offer, side_table, selected)
     added, lost = _floors(query.frame, points[PRESENCE])
     # what is read from under the noise, or added up, needs all keys; hidden ones are left out first
@@ -238,8 +239,6 @@ def shown_frame(
     if not agreed:
         read = {}
         for statistic, point in points.items():
-            if statistic.kind in BESIDE_KINDS:
-                continue
             noisy = point.noisy_values.reshape(-1, statistic.cells)[first].ravel()
             noisy = noisy + added if statistic == PRESENCE else noisy
             read[statistic] = read_values(statistic, noisy, noise_sigma(statistic, point.sigma, histogram), histogram)
