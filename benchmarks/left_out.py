@@ -107,27 +107,28 @@ def _kept(read: _Read, session: dpsql.Session) -> dict[str, float]:
     return {row[0]: row[-1] * steps + number.centre * row[-2] * weights for row in rows}
 
 
-def released(session: dpsql.Session, text: str, epsilon: float, delta: float, true: dict[str, float]) -> Release:
+def released(session: dpsql.Session, text: str, number: int, true: dict[str, float], **level: float) -> Release:
     """Ask once, and find what bounds kept."""
     found: list[_Read] = []
     with _listening(found):
-        answer = session.sql(text, epsilon=epsilon, delta=delta)
+        answer = session.sql(text, **level)
     shown, receipt = answer.arrow(), answer.receipt
     assert receipt
     (read,), (left_out,) = found, receipt.left_out
     kept = _kept(read, session)
     keys = shown.column("key").to_pylist()
-    number, whole = (shown.column(name).to_numpy().astype(np.float64) for name in ("n", "whole"))
+    numbers, whole = (shown.column(name).to_numpy().astype(np.float64) for name in ("n", "whole"))
     largest = sorted(true, key=lambda key: -true[key])[:LARGEST]
     return Release(
         true=np.array([true[key] for key in keys]),
         kept=np.array([kept[key] for key in keys]),
-        numbers=number,
+        numbers=numbers,
         whole=whole,
         is_largest=np.isin(keys, largest),
         found=left_out.found,
         exact=read.exact,
         begins_too_low=str(answer).strip().rpartition("\n\n")[2].startswith("too low "),
+        number=number,
     )
 
 
@@ -159,7 +160,7 @@ def measured(name: str, table: Table, seed: int, asked: argparse.Namespace) -> M
         for release in range(asked.releases):
             with with_own_state(session) as own:
                 own._runner.noise_source = seeded_noise(release)
-                releases.append(released(own, text, asked.epsilon, asked.delta, true))
+                releases.append(released(own, text, release, true, epsilon=asked.epsilon, delta=asked.delta))
             with with_own_state(session) as own:
                 own._runner.noise_source = seeded_noise(release)
                 cells += cells_of(own, by_error, true)

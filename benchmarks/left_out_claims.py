@@ -38,6 +38,7 @@ class Release:
         found: the released number of rows left out.
         exact: this number without noise.
         begins_too_low: whether the lines below the answer begin with "too low".
+        number: of the release; its draws follow from this.
 
     """
 
@@ -49,6 +50,7 @@ class Release:
     found: LeftOut
     exact: float
     begins_too_low: bool
+    number: int
 
     @property
     def left_out(self) -> float:
@@ -78,7 +80,7 @@ class Release:
     @cached_property
     def draws(self) -> tuple[LeftOut, ...]:
         """The number as it was released, and drawn again; the same at each call."""
-        noise = np.random.default_rng(len(self.true)).normal(0.0, self.found.sigma, DRAWS)
+        noise = np.random.default_rng(self.number).normal(0.0, self.found.sigma, DRAWS)
         return (self.found, *(replace(self.found, value=self.exact + float(one)) for one in noise))
 
 
