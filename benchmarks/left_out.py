@@ -31,14 +31,14 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from dpsql.answer.left_out_values import read_left_out
-from dpsql.bound.left_out import PART_BITS
 
 import dpsql
 from benchmarks.left_out_claims import CUT, Cell, Measured, Release, claims
 from benchmarks.left_out_tables import TABLES, Table
 from dpsql.answer import left_out_stage
+from dpsql.answer.left_out_values import read_left_out
 from dpsql.bound.aggregation import bounded_sql
+from dpsql.bound.left_out import PART_BITS
 from dpsql.model.frame import PRESENCE, Frame, Statistic
 from tests.end_to_end.prepared import with_own_state
 from tests.noise_sources import seeded_noise
@@ -107,11 +107,13 @@ def _kept(read: _Read, session: dpsql.Session) -> dict[str, float]:
     return {row[0]: row[-1] * steps + number.centre * row[-2] * weights for row in rows}
 
 
-def released(session: dpsql.Session, text: str, number: int, true: dict[str, float], **level: float) -> Release:
+def released(
+    session: dpsql.Session, text: str, number: int, true: dict[str, float], asked: argparse.Namespace
+) -> Release:
     """Ask once, and find what bounds kept."""
     found: list[_Read] = []
     with _listening(found):
-        answer = session.sql(text, **level)
+        answer = session.sql(text, epsilon=asked.epsilon, delta=asked.delta)
     shown, receipt = answer.arrow(), answer.receipt
     assert receipt
     (read,), (left_out,) = found, receipt.left_out
@@ -160,7 +162,7 @@ def measured(name: str, table: Table, seed: int, asked: argparse.Namespace) -> M
         for release in range(asked.releases):
             with with_own_state(session) as own:
                 own._runner.noise_source = seeded_noise(release)
-                releases.append(released(own, text, release, true, epsilon=asked.epsilon, delta=asked.delta))
+                releases.append(released(own, text, release, true, asked))
             with with_own_state(session) as own:
                 own._runner.noise_source = seeded_noise(release)
                 cells += cells_of(own, by_error, true)
