@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dpsql.answer.coverage import Kept, kept_of
 from dpsql.answer.estimates import COLUMNS, EstimatedColumn, linear_value
-from dpsql.answer.left_out import Z_HIGH, LeftOut
+from dpsql.answer.left_out import LeftOut
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import ShownFrame, served_point
 from dpsql.answer.ratio_estimate import unbounded_of
@@ -105,7 +105,7 @@ def _shared_part(histogram: Histogram) -> float:
 
 
 def unbounded_columns(
-    offer: Offer, number: int, found: ShownFrame, column: EstimatedColumn, side_table: SideTable
+    offer: Offer, number: int, found: ShownFrame, column: EstimatedColumn, side_table: SideTable, quantile: float
 ) -> Mapping[str, pa.Array]:
     """Return an estimate of the whole number of each group, with its ends, as columns of an answer.
 
@@ -115,6 +115,7 @@ def unbounded_columns(
         found: values and shown groups.
         column: the bounded numbers of all groups, with their intervals.
         side_table: where points are stored.
+        quantile: half width, over its standard deviation, of the interval whose upper end is that of whole numbers.
 
     """
     query, then = offer.query, found.among
@@ -122,7 +123,7 @@ def unbounded_columns(
     covered = estimate.covered or PRESENCE
     ends = (column.value[then], column.low[then], column.high[then])
     if left_out := left_out_numbers(offer, found.shown, side_table).get(covered):
-        ends = (left_out.estimated(ends[0]), ends[1], left_out.upper_ends(_highs(estimate, found, column)))
+        ends = (left_out.estimated(ends[0]), ends[1], left_out.upper_ends(_highs(estimate, found, quantile)))
     else:
         shares = kept_shares(offer, side_table)
         # without a histogram nothing can be left out; of the row of the other groups nothing is measured
@@ -133,8 +134,8 @@ def unbounded_columns(
     return {name: to_arrow(one, nan_as_null=True) for name, one in zip(names, ends, strict=True)}
 
 
-def _highs(estimate: Estimate, found: ShownFrame, column: EstimatedColumn) -> npt.NDArray[np.float64]:
-    """Return the upper ends of the bounded numbers that an upper end of the whole numbers is made of."""
-    wider = replace(found.values, quantile=max(Z_HIGH, found.values.quantile))
+def _highs(estimate: Estimate, found: ShownFrame, quantile: float) -> npt.NDArray[np.float64]:
+    """Return the upper ends of the bounded numbers that upper ends of the whole numbers are made of."""
+    wider = replace(found.values, quantile=quantile)
     highs: npt.NDArray[np.float64] = COLUMNS[type(estimate.value)](estimate, estimate.value, wider).high[found.among]
-    return np.maximum(highs, column.high[found.among])
+    return highs

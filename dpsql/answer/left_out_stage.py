@@ -8,7 +8,7 @@ neither (docs/proofs/left-out.md, Theorem 3).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -74,6 +74,18 @@ def hold_for_left_out(offer: Offer, reading: Reading | None, runtime: Runtime) -
     """Let the reading of the numbers, and that of what bounds leave out, share their pairs."""
     if reading and _drawn(offer):
         hold_pairs(offer.query.frame, numbers_of(offer.drawn), reading.public, runtime)
+
+
+def numbers_alone(offer: Offer) -> Offer:
+    """Return an offer without its numbers of rows left out, and without their price."""
+    kept = [place for place, one in enumerate(offer.servings) if one not in offer.left_out]
+    hashes = {one.pin.statistic_hash for one in offer.left_out}
+    return replace(
+        offer,
+        servings=tuple(offer.servings[place] for place in kept),
+        asked=tuple(offer.asked[place] for place in kept),
+        items=tuple(item for item in offer.items if item.statistic_hash not in hashes),
+    )
 
 
 def release_left_out(offer: Offer, keys: pa.Table | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:

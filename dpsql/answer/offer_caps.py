@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpsql.answer.offer import Offer
 from dpsql.mechanism.calibrate import Level
-from dpsql.model.identity import statistic_hash
+from dpsql.model.identity import in_question
 
 
 def with_caps(offer: Offer, levels: Sequence[Level]) -> Offer:
@@ -18,8 +18,9 @@ def with_caps(offer: Offer, levels: Sequence[Level]) -> Offer:
         levels: the statistics at the highest level that could have been chosen.
 
     """
-    caps = {statistic_hash(level.statistic, offer.query.frame): level.rho_nano for level in levels}
+    at_cap = {in_question(level.statistic): level for level in levels}
+    served = ((one.pin.statistic_hash, at_cap.get(in_question(one.level.statistic))) for one in offer.servings)
+    caps = {name: level.rho_nano for name, level in served if level}
     items = (replace(item, cap_nano=caps.get(item.statistic_hash)) for item in offer.items)
-    at_cap = {level.statistic: level for level in levels}
-    asked = tuple(at_cap.get(level.statistic, level) for level in offer.asked)
+    asked = tuple(at_cap.get(in_question(level.statistic), level) for level in offer.asked)
     return replace(offer, items=tuple(items), asked=asked)

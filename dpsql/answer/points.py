@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dpsql.answer.estimates import COLUMNS, Z_95, NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
 from dpsql.answer.exact import Exact
+from dpsql.answer.left_out import Z_HIGH
 from dpsql.answer.offer import Offer
 from dpsql.cascade.cascade import Placed, lowered, noise_of, risen
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving
@@ -263,6 +264,7 @@ def noisy_table(
     agreed: Agreed | None = None,
     selected: npt.NDArray[np.intp] | None = None,
     quantile: float = Z_95,
+    upper_quantile: float = Z_HIGH,
 ) -> pa.Table:
     """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group.
 
@@ -273,6 +275,7 @@ def noisy_table(
         selected: ids of the keys that another release has selected, in the order in which they are shown; None where
             the points of this one say which are.
         quantile: half width of an interval of a count, a sum or an average over its standard deviation.
+        upper_quantile: likewise of the interval whose upper end is that of whole numbers.
 
     """
     query, found = offer.query, shown_frame(offer, side_table, agreed, selected, quantile)
@@ -293,7 +296,7 @@ def noisy_table(
         if i in query.finish.unbounded:
             from dpsql.answer.kept import unbounded_columns  # noqa: PLC0415 — few queries ask for it
 
-            columns |= unbounded_columns(offer, i, found, column, side_table)
+            columns |= unbounded_columns(offer, i, found, column, side_table, upper_quantile)
     if not columns:
         columns["nothing"] = to_arrow(np.zeros(len(found.shown)))
     return pa.table(list(columns.values()), list(columns))

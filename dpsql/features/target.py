@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from dpsql.answer import cap_words, target_words
@@ -25,6 +24,8 @@ from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.claims import Claim
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.exact import Reading, Runtime, prepare_reading
+from dpsql.answer.left_out import SHARE, SHARE_OF_TARGET
+from dpsql.answer.left_out_stage import hold_for_left_out, numbers_alone, require_left_out_runs
 from dpsql.answer.nothing_shown import with_remarks
 from dpsql.answer.offer import Offer, column_receipts, offers_of, with_price
 from dpsql.answer.offer_caps import with_caps
@@ -69,15 +70,17 @@ from dpsql.features.target_rule import (
     is_met,
     measured,
     place_after,
-    quantile_of,
     shares_within,
+    upper_quantile,
 )
+from dpsql.features.target_within import within_target
 from dpsql.mechanism.calibrate import Calibration
 from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.identity import in_question, query_hash, rows_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError, WithinTarget
-from dpsql.state import Charged, State, Stop, to_arrow
+from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
+from dpsql.state import Charged, State, Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +110,17 @@ class WithinTargetKind:
     def release(self, query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
         """Release step after step on one reading, and return the groups of the last one."""
         question, history, charged = _question(query), runtime.state.history, inquiry.auto_charge
-        inquiry = replace(inquiry, claim=inquiry.claim or Claim())
+        share = min(SHARE, SHARE_OF_TARGET * query.target.error)
+        inquiry = replace(inquiry, claim=inquiry.claim or Claim(), left_out_share=share)
         stop = history.stop(question, inquiry.reader.name)
+        is_new = stop is None
         if stop is None:
             stop, paid = _walk(query, runtime, inquiry)
             charged += paid
             stop = history.keep_stop(question, inquiry.reader.name, stop)
-        else:
-            stage = prepare_stage([at_step(query.first, stop.rho_nano)], runtime, inquiry.reader)
-            levels, most_nano = levels_at(query.first, steps_up(query.first)[-1]), highest_nano(query.first)
-            offers = (with_guarantee_of_cap(one, most_nano, runtime.state) for one in stage.offers)
-            stage = replace(stage, offers=tuple(with_caps(one, levels) for one in offers))
-            charged += release_stage(stage, runtime, inquiry)
+            # what AUTO charged is recorded with the first step
+            inquiry = replace(inquiry, auto_charge=Charged())
+        charged += _release_last(query, stop, runtime, inquiry, is_new=is_new)
         return _answer(query, stop, charged, runtime, inquiry.reader)
 
     def rows(self, query: WithinTarget, state: State, reader: Reader) -> list[Row]:
@@ -204,13 +206,16 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
             if stop is None:
                 raise
             return replace(stop, ending="rises"), total
-        offer = with_caps(offer, levels_at(part, levels[-1]))
+        # rows left out are drawn after the last step
+        whole, offer = offer, with_caps(numbers_alone(offer), levels_at(part, levels[-1]))
         if place > free and not is_granted:
             # what is charged step by step is refused as a whole; a first step may have used an open charge
             last, is_granted = _last_offer(part, levels, state, reader) if stop else last, True
             state.ledger.require(part.frame.rows.unit, last.items, reader.name)
         if offer.items and reading is None:
+            require_left_out_runs(whole, runtime)
             reading = prepare_reading(part.frame, part.statistics, runtime)
+            hold_for_left_out(whole, reading, runtime)
         try:
             charged = charge_offers([offer], runtime, inquiry)
         except BudgetError:
@@ -230,6 +235,28 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
             return replace(stop, ending="met") if is_met(step, target) else stop, total
         place = following
     raise AssertionError("the last step is at the highest level")
+
+
+def _release_last(query: WithinTarget, stop: Stop, runtime: Runtime, inquiry: Inquiry, *, is_new: bool) -> Charged:
+    """Release a question at its last step, and return what it costs beside the steps.
+
+    Args:
+        query: on the current generation of its frame.
+        stop: where the steps ended.
+        runtime: state, engine and source of noise.
+        inquiry: who asks.
+        is_new: whether the steps were made just now; then rows left out alone are not drawn yet.
+
+    Raises:
+        BudgetError: others took the budget meanwhile; the steps are stored.
+
+    """
+    stage = prepare_stage([at_step(query.first, stop.rho_nano)], runtime, inquiry.reader)
+    if is_new and not any(one.is_drawn for offer in stage.offers for one in offer.left_out):
+        return Charged()
+    levels, most_nano = levels_at(query.first, steps_up(query.first)[-1]), highest_nano(query.first)
+    offers = (with_guarantee_of_cap(one, most_nano, runtime.state) for one in stage.offers)
+    return release_stage(replace(stage, offers=tuple(with_caps(one, levels) for one in offers)), runtime, inquiry)
 
 
 def _last_offer(part: FrameQuery, levels: Sequence[int], state: State, reader: Reader) -> Offer:
@@ -271,6 +298,9 @@ def _free_place(part: FrameQuery, levels: Sequence[int], state: State, reader: R
     is_hidden = reader.has_limit and state.history.has_claim(rows_hash(part.frame), reader.name)
     tops: dict[Statistic, int] = {}
     for statistic in part.statistics:
+        if statistic.kind in LEFT_OUT_KINDS:
+            # they are drawn at the last step alone
+            continue
         name = statistic_hash(statistic, part.frame)
         if is_hidden:
             tops[statistic] = seen_top(name, state, reader)
@@ -279,7 +309,7 @@ def _free_place(part: FrameQuery, levels: Sequence[int], state: State, reader: R
         tops[statistic] = (stored[0].rho_nano if stored else 0) + state.ledger.unused(unit, name).rho_nano
 
     def is_beyond(level_nano: int) -> bool:
-        return any(one.rho_nano > tops[one.statistic] for one in levels_at(part, level_nano))
+        return any(one.rho_nano > tops.get(one.statistic, level_nano) for one in levels_at(part, level_nano))
 
     return bisect.bisect_left(levels, True, key=is_beyond) - 1
 
@@ -302,12 +332,9 @@ def _answer(
     part, target, state = query.first, query.target, runtime.state
     offer = _offer_at(part, stop.rho_nano, state, reader)
     step, quantile = _step(part, offer, stop.rho_nano, state), interval_quantile(target)
-    table = noisy_table(offer, state.side_table, quantile=quantile)
-    by_number = dict(zip(measured(part), step.columns(quantile_of(target)), strict=True))
-    for number in part.finish.within:
-        column = by_number.get(number)
-        within = np.zeros(step.groups, dtype=np.bool_) if column is None else column.within(target.error)
-        table = table.append_column(f"agg_{number}_within", to_arrow(within.astype(np.int64)))
+    table = noisy_table(offer, state.side_table, quantile=quantile, upper_quantile=upper_quantile(target))
+    for number, within in within_target(part, offer, step, target, state.side_table).items():
+        table = table.append_column(f"agg_{number}_within", within)
     receipt = receipt_of_cap(offer, highest_nano(part), query.cap, cap_words.RELEASED_NUMBERS, state)
     receipt, reason = with_price(receipt, charged), partial(reason_of_target, part, offer, state, reader)
     receipt = with_remarks(offer, receipt, table, state.side_table, reason)

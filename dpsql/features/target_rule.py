@@ -59,6 +59,14 @@ def interval_quantile(target: RelativeError) -> float:
     return _entry(INTERVALS[target.confidence], target.error)
 
 
+def upper_quantile(target: RelativeError) -> float:
+    """Return the half width of the interval whose upper end is that of whole numbers, over its standard deviation.
+
+    That of 99 % holds for the 97.5 % that are needed.
+    """
+    return _entry(QUANTILES[0.99], target.error)
+
+
 def _entry(table: Table, error: float) -> float:
     return next(quantile for largest, quantile in table if error <= largest)
 
