@@ -27,6 +27,9 @@ WITHIN_TARGET = Sentence(
     rho=0.0123,
 )
 NOT_REACHED = Sentence("the target is not reached: {shown}; {why}", shown="50 % of the groups are within it", why="why")
+WITHIN_UNKNOWN = Sentence(
+    "NULL in truth values about the target: {why}", why="up to 12 % of the rows could be left out"
+)
 FORECAST = Sentence("by a forecast from these numbers, a question at rho = {rho:.3g} would be within it", rho=0.011)
 SHOWN_BY_OTHERS = Sentence(
     "the share of groups counts all groups that this reader is shown, also groups of releases of others"

@@ -121,6 +121,7 @@ def _wordings(one: CoverageReceipt) -> Iterator[str]:
             short[0] = column_words.MAY_LACK.format(least=one.least_beyond, nouns=nouns)
     yield _named(one, short)
     yield f"{words.OF_COLUMN.format(column=words.ONE_COLUMN)}{'; '.join(filter(None, short))}"
+    yield _named(one, short[:1])
     yield short[0]
 
 

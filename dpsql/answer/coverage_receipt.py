@@ -126,9 +126,9 @@ def _raised(query: FrameQuery) -> Iterator[CoverageReceipt]:
 def _left_out(covered: Statistic, found: LeftOut, query: FrameQuery) -> LeftOutReceipt:
     """Return what bounds leave out of one count or sum."""
     numbers = [number for number, one in enumerate(query.estimates) if one.covered == covered]
-    columns = (one.name for one in query.finish.columns if one.estimate in numbers)
+    columns = tuple(one.name for one in query.finish.columns if one.estimate in numbers)
     of, unit = covered_name(covered, query), query.frame.rows.unit
-    return LeftOutReceipt(next(columns, ""), of, unit, found, is_amount=covered.kind == "sum")
+    return LeftOutReceipt(columns, of, unit, found, is_amount=covered.kind == "sum")
 
 
 def _numbers(

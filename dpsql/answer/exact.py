@@ -43,6 +43,7 @@ from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.state import Snapshot, State, to_arrow, to_numpy
 
 if TYPE_CHECKING:
+    from dpsql.bound.kept_pairs import KeptPairs
     from dpsql.bound.pairs import Pairs
 
 
@@ -84,11 +85,14 @@ class SharedPairs(Protocol):
     def serves(self, frame: Frame) -> bool:
         """Return whether a frame reads these rows by these keys."""
 
+    def keep(self, kept: KeptPairs) -> None:
+        """Let readings of a frame share its pairs after bounds; reads nothing."""
+
     def read(
         self,
         frame: Frame,
         statistics: Sequence[Statistic],
-        write: Callable[[Formulation, Pairs | None], str],
+        write: Callable[[Formulation, Pairs | KeptPairs | None], str],
         runtime: Runtime,
         listed_keys: pa.Table | None,
         timeout_seconds: float | None,

@@ -5,7 +5,7 @@ Of a released table nothing is looked at but the table and what came with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import duckdb
@@ -206,8 +206,15 @@ def _other_numbers(table: pa.Table, layout: Layout, drawn: str) -> list[str]:
     return names if len(names) <= _MOST_NAMED else [f"{len(names)} other columns"]
 
 
-def table_columns(table: pa.Table, layout: Layout | None) -> list[TableColumn]:
-    """Return all columns with the known intervals of their numbers."""
+def table_columns(table: pa.Table, layout: Layout | None, too_low: Collection[str] = ()) -> list[TableColumn]:
+    """Return all columns with the known intervals of their numbers.
+
+    Args:
+        table: the answer.
+        layout: what its columns are.
+        too_low: columns whose numbers are shown as lower ends.
+
+    """
     layout = layout or _layout_of(table)
     columns, table = [], told(table, layout)
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -216,7 +223,7 @@ def table_columns(table: pa.Table, layout: Layout | None) -> list[TableColumn]:
         if ends:
             low, high = (end.slice(0, table.num_rows).to_pylist() for end in ends)
             intervals = list(zip(low, high, strict=True))
-        columns.append(TableColumn(name, readable(column).to_pylist(), intervals))
+        columns.append(TableColumn(name, readable(column).to_pylist(), intervals, name in too_low))
     return columns
 
 

@@ -139,7 +139,7 @@ class LeftOutReceipt:
     """Rows left out of one column, in a receipt.
 
     Attributes:
-        column: the first column of the answer that shows the number; empty if none shows it by itself.
+        columns: the columns of the answer that show the number; empty if none shows it by itself.
         of: ``rows``, or the aggregate that adds them up.
         unit: whose rows.
         found: the released number.
@@ -147,8 +147,13 @@ class LeftOutReceipt:
 
     """
 
-    column: str
+    columns: tuple[str, ...]
     of: str
     unit: str
     found: LeftOut
     is_amount: bool = False
+
+    @property
+    def column(self) -> str:
+        """Return the first column of the answer that shows the number; an empty text if none does."""
+        return self.columns[0] if self.columns else ""

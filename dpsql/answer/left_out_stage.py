@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsql.answer.exact import Reading, Runtime, no_keys, public_key_table, require_runs
-from dpsql.answer.held_pairs import hold_pairs
+from dpsql.answer.held_pairs import hold_kept, hold_pairs
 from dpsql.answer.kept import shown_sum
 from dpsql.answer.left_out import LEAST_CUT_OF_ROWS, cut_exponent
 from dpsql.answer.left_out_values import read_left_out
@@ -71,9 +71,11 @@ def require_left_out_runs(offer: Offer, runtime: Runtime) -> None:
 
 
 def hold_for_left_out(offer: Offer, reading: Reading | None, runtime: Runtime) -> None:
-    """Let the reading of the numbers, and that of what bounds leave out, share their pairs."""
-    if reading and _drawn(offer):
-        hold_pairs(offer.query.frame, numbers_of(offer.drawn), reading.public, runtime)
+    """Let the reading of the numbers, and that of what bounds leave out, share a table; after a charge for both."""
+    frame, measured = offer.query.frame, [_covered(one) for one in _drawn(offer)]
+    if reading and measured:
+        hold_kept(reading.bounded, measured, bounding_salt(frame, runtime), reading.public, runtime)
+        hold_pairs(frame, numbers_of(offer.drawn), reading.public, runtime)
 
 
 def numbers_alone(offer: Offer) -> Offer:

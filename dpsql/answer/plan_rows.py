@@ -20,6 +20,7 @@ from dpsql.mechanism.registry import choose_frame, histogram_of, mechanism_of
 from dpsql.model.frame import PRESENCE, Frame, Norm
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery, PrivateQuery
+from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO
 
 Row = tuple[str, str, str]
@@ -135,6 +136,13 @@ def statistic_row(serving: Serving, offer: Offer) -> Row:
     readable = offer.query.frame.rows_sql.readable
     steps = {type(step) for step in serving.priced_steps}
     source = "to be drawn" if Draw in steps else "from what is stored" if Lowering in steps else "stored"
+    if statistic.covered and statistic.kind in LEFT_OUT_KINDS:
+        return (
+            "left out",
+            f"{statistic.covered.kind} of {readable(statistic.value_sql) or '*'}",
+            "one noisy number: how much bounds leave out of the shown groups, of one unit at most a cut; "
+            f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {level.sigma:.9g} cuts ({source})",
+        )
     if covered := statistic.covered:
         name = "groups" if covered == PRESENCE else f"{covered.kind} of {readable(covered.value_sql) or '*'}"
         return (

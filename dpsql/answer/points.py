@@ -14,18 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.answer.estimates import COLUMNS, Z_95, NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
+from dpsql.answer.estimates import Z_95, NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
 from dpsql.answer.exact import Exact
-from dpsql.answer.left_out import Z_HIGH
 from dpsql.answer.offer import Offer
 from dpsql.cascade.cascade import Placed, lowered, noise_of, risen
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving
 from dpsql.errors import StateError
-from dpsql.mechanism.histogram import Histogram, NoisyHistogram, Sequences
+from dpsql.mechanism.histogram import Histogram, NoisyHistogram
 from dpsql.model.estimates import UNITS
 from dpsql.model.frame import NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.model.identity import frame_hash
-from dpsql.model.private_query import Buckets
 from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS, LEFT_OUT_KINDS
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian
@@ -258,50 +256,6 @@ def shown_ids(
     return selected[shown_keys(point.noisy_values[selected], None, offer.query.request.min_units)]
 
 
-def noisy_table(
-    offer: Offer,
-    side_table: SideTable,
-    agreed: Agreed | None = None,
-    selected: npt.NDArray[np.intp] | None = None,
-    quantile: float = Z_95,
-    upper_quantile: float = Z_HIGH,
-) -> pa.Table:
-    """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group.
-
-    Args:
-        offer: how the query of one frame is served; all of it is stored.
-        side_table: where points and keys are stored.
-        agreed: values of all keys, in place of those that are read from the points; public keys only.
-        selected: ids of the keys that another release has selected, in the order in which they are shown; None where
-            the points of this one say which are.
-        quantile: half width of an interval of a count, a sum or an average over its standard deviation.
-        upper_quantile: likewise of the interval whose upper end is that of whole numbers.
-
-    """
-    query, found = offer.query, shown_frame(offer, side_table, agreed, selected, quantile)
-    columns: dict[str, pa.ChunkedArray | pa.Array] = {}
-    if query.frame.keys:
-        keys = stored_keys(query.frame, side_table)
-        if isinstance(query.groups, Buckets):
-            keys = _bucket_keys(query.groups, keys)
-        taken = keys.take(to_arrow(found.shown))
-        columns = {name: taken.column(name) for name in taken.column_names}
-    then = found.among
-    for i, estimate in enumerate(query.estimates):
-        column = COLUMNS[type(estimate.value)](estimate, estimate.value, found.values)
-        value = found.whole.get(i, column.value)[then]
-        columns[f"agg_{i}"] = to_arrow(np.rint(value) if estimate.type == "BIGINT" else value, nan_as_null=True)
-        columns[f"agg_{i}_low"] = to_arrow(column.low[then], nan_as_null=True)
-        columns[f"agg_{i}_high"] = to_arrow(column.high[then], nan_as_null=True)
-        if i in query.finish.unbounded:
-            from dpsql.answer.kept import unbounded_columns  # noqa: PLC0415 — few queries ask for it
-
-            columns |= unbounded_columns(offer, i, found, column, side_table, upper_quantile)
-    if not columns:
-        columns["nothing"] = to_arrow(np.zeros(len(found.shown)))
-    return pa.table(list(columns.values()), list(columns))
-
-
 def shown_key_table(offer: Offer, side_table: SideTable) -> pa.Table:
     """Keys of the groups that are shown, in the order in which the frame holds them."""
     return stored_keys(offer.query.frame, side_table).take(to_arrow(shown_ids(offer, side_table)))
@@ -352,13 +306,3 @@ def _floors(frame: Frame, presence: Point) -> tuple[float, float]:
         return floor, 0.0
     minimum = float(frame.bounding.minimum_units - 1)
     return minimum, max(0.0, floor - minimum)
-
-
-def _bucket_keys(buckets: Buckets, keys: pa.Table) -> pa.Table:
-    """Keys of groups of buckets, and one bucket of each, in the order of `Sequences.group_sums`."""
-    ids = Sequences(buckets.ordering, 0).first_ids(buckets.places)
-    named = {f"key_{i}": f"key_{source}" for i, source in enumerate(buckets.sources) if source is not None}
-    taken = keys.take(to_arrow(ids))
-    columns = {name: taken.column(column) for name, column in named.items()}
-    columns["bucket"] = taken.column(f"key_{buckets.ordering.axis}")
-    return pa.table(list(columns.values()), list(columns))

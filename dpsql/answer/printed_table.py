@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
@@ -23,6 +23,7 @@ _WIDTH = 240
 """Widest box in characters: a sentence of a plan is shown whole."""
 _MOST_ROWS = 40
 """The most rows that a box prints: the first and the last half of them."""
+_NULL = "NULL"
 _TYPES = 2
 """Line of a box that holds the types of its columns."""
 _ROUNDING = 1e-9
@@ -51,18 +52,22 @@ class PrintedTable:
     end_columns: tuple[str, ...] = ()
 
 
-def print_table(table: pa.Table, layout: Layout | None, *, intervals: bool) -> PrintedTable:
+def print_table(
+    table: pa.Table, layout: Layout | None, *, intervals: bool, too_low: Collection[str] = ()
+) -> PrintedTable:
     """Return the box of a table.
 
     Args:
         table: the answer.
         layout: the intervals of its columns; None if it has none.
         intervals: whether to write them beside the numbers.
+        too_low: columns whose numbers are written as lower ends, ``≥ 630 ± 19``.
 
     """
     shown = rounded(table, layout)
+    low = {name: _plain_cells(shown.column(name)) for name in shown.column_names if name in too_low}
     if layout is None:
-        return PrintedTable(_box(shown), len(table))
+        return PrintedTable(_box_of_texts(shown, _as_least(low, low)), len(table))
     found = {name: ends for name in table.column_names if (ends := layout.interval(name))}
     end_columns = {
         name: [column for column in table.column_names if any(end.equals(table.column(column)) for end in ends)]
@@ -71,11 +76,9 @@ def print_table(table: pa.Table, layout: Layout | None, *, intervals: bool) -> P
     named = tuple(column for columns in end_columns.values() for column in columns)
     beside = {name: ends for name, ends in found.items() if intervals and not end_columns[name]}
     cells = {name: _cells(shown.column(name), *ends) for name, ends in beside.items()}
-    if not any(cells.values()):
-        return PrintedTable(_box(shown), len(table), end_columns=named)
     texts = [text for column in cells.values() for text in column.values()]
     return PrintedTable(
-        _box_of_texts(shown, cells),
+        _box_of_texts(shown, _as_least(low | {name: one for name, one in cells.items() if one}, low)),
         len(table),
         has_half_widths=any("±" in text for text in texts),
         has_ends=any("…" in text for text in texts),
@@ -99,6 +102,8 @@ def _box_of_texts(table: pa.Table, cells: dict[str, dict[int, str]]) -> str:
         cells: texts by the number of their row, for each column that has texts.
 
     """
+    if not any(cells.values()):
+        return _box(table)
     types = [_type_word(kind) for kind in table.schema.types]
     places = {table.column_names.index(name): texts for name, texts in cells.items()}
     for place, texts in places.items():
@@ -135,10 +140,24 @@ def _cells(column: pa.ChunkedArray, low: pa.ChunkedArray, high: pa.ChunkedArray)
     known = [row for row in values if values[row] is not None and _is_finite(*ends[row])]
     if not known:
         return {}
-    texts = {row: "NULL" if value is None else f"{value:,}" for row, value in values.items()}
+    texts = {row: _NULL if value is None else f"{value:,}" for row, value in values.items()}
     has_centres = all(_has_centre(values[row], *ends[row]) for row in known)
     write = _with_half_width if has_centres else _with_ends
     return texts | {row: write(values[row], *ends[row]) for row in known}
+
+
+def _plain_cells(column: pa.ChunkedArray) -> dict[int, str]:
+    """Return the numbers of a column without intervals, by the number of their row; only of rows that are printed."""
+    values = {row: column[row].as_py() for row in _printed_rows(len(column))}
+    return {row: _NULL if value is None else f"{value:,}" for row, value in values.items()}
+
+
+def _as_least(cells: dict[str, dict[int, str]], too_low: Collection[str]) -> dict[str, dict[int, str]]:
+    """Return cells in which the numbers of some columns are lower ends; NULL is none."""
+    return {
+        name: {row: text if text == _NULL or name not in too_low else f"≥ {text}" for row, text in texts.items()}
+        for name, texts in cells.items()
+    }
 
 
 def _printed_rows(count: int) -> Iterator[int]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from dpsql.answer import phrases, words
+from dpsql.answer import left_out_words, phrases, words
 from dpsql.answer.coverage_lines import CoverageReceipt
-from dpsql.answer.left_out import LeftOutReceipt
+from dpsql.answer.left_out import LeftOut, LeftOutReceipt
 from dpsql.pictures.tables import short
 
 _HIDING = ("gshm", "csh")
@@ -149,14 +149,50 @@ class Receipt:
     @property
     def kept(self) -> tuple[str, ...]:
         """Sentences on what bounds keep, of each grouping set, too: they stand beside the numbers everywhere."""
+        rows = (f"{of_set}: " * bool(of_set) + left_out_words.sentence(one) for of_set, one in self.all_left_out)
         of_sets = (f"({one.name}): {kept}" for one in self.sets for kept in one.receipt.coverage)
-        return (*map(str, self.coverage), *of_sets)
+        return (*rows, *map(str, self.coverage), *of_sets)
+
+    @property
+    def all_left_out(self) -> tuple[left_out_words.Named, ...]:
+        """What bounds leave out of each number, of each grouping set, too, after the name of the set if several are."""
+        with_some = [one for one in self.sets if one.receipt.left_out]
+        is_named = bool(self.left_out) or len(with_some) > 1
+        of_sets = ((f"({one.name})" * is_named, low) for one in with_some for low in one.receipt.left_out)
+        return (*(("", one) for one in self.left_out), *of_sets)
+
+    @property
+    def is_too_low(self) -> bool:
+        """Return whether it is said of any number that it is too low."""
+        return any(one.found.is_too_low for _, one in self.all_left_out)
+
+    @property
+    def left_out_wordings(self) -> list[str]:
+        """Wordings of what bounds leave out of counts and sums, the longest first; none if nothing is known of it."""
+        if self.is_too_low:
+            return [f"too low: {wording}" for wording in left_out_words.too_low(self.all_left_out)]
+        return left_out_words.bounds(self.all_left_out) if self.all_left_out else []
+
+    @property
+    def too_low_columns(self) -> frozenset[str]:
+        """Columns with numbers that are too low, because bounds leave out rows or amounts."""
+        return frozenset(name for _, one in self.all_left_out if one.found.is_too_low for name in one.columns)
+
+    def too_low_of(self, column: str) -> LeftOut | None:
+        """Return what is left out of a column that is too low; None if its grouping sets differ, or if it is not."""
+        found = [one.found for _, one in self.all_left_out if column in one.columns]
+        return found[0] if len(found) == 1 and found[0].is_too_low else None
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Sentences on missing groups, columns that are NULL, and a missed target: they stand beside the numbers."""
         notes = dict.fromkeys([*self.notes, *(note for one in self.sets for note in one.receipt.notes)])
-        return (*self.nothing_shown, *filter(phrases.says_missed, notes), *filter(phrases.says_null, notes))
+        return (
+            *self.nothing_shown,
+            *filter(phrases.says_missed, notes),
+            *filter(left_out_words.says_within, notes),
+            *filter(phrases.says_null, notes),
+        )
 
     def __str__(self) -> str:
         lines = []

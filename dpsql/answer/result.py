@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from dpsql.answer.layout import Layout, bars_of, readable, table_columns, unknown_domains
+from dpsql.answer.left_out_words import light_bars
 from dpsql.answer.receipt import Receipt
 from dpsql.pictures.charts import draw_bars
 from dpsql.pictures.tables import MOST_ROWS, html_table
@@ -151,6 +152,8 @@ class Result:
     def printed(self, *, intervals: bool = True, receipt_at: str = "answer.receipt") -> str:
         """Return the text that `show` prints: numbers are rounded to what their intervals know.
 
+        Numbers of a column that is too low, because bounds leave out rows, are printed as ``≥ 630 ± 19``.
+
         Args:
             intervals: whether each number has its 95 % interval beside it.
             receipt_at: where the reader finds the receipt.
@@ -158,7 +161,7 @@ class Result:
         """
         from dpsql.answer.printed_table import print_table  # noqa: PLC0415 — few answers are printed
 
-        printed = print_table(self._table, self.layout, intervals=intervals)
+        printed = print_table(self._table, self.layout, intervals=intervals, too_low=self._too_low)
         return "".join([printed.box, *(f"{line}\n" for line in self._lines(printed, receipt_at))])
 
     def lines_below(self, *, receipt_at: str = "answer.receipt", has_ends: bool = False) -> list[str]:
@@ -182,6 +185,11 @@ class Result:
         unknown = unknown_domains(self._table, self.layout)
         return Screen(self.receipt, printed, unknown, self.standing, receipt_at, threshold_digits).lines()
 
+    @property
+    def _too_low(self) -> frozenset[str]:
+        """Return the columns whose numbers are lower ends."""
+        return self.receipt.too_low_columns if self.receipt else frozenset()
+
     def __str__(self) -> str:
         return self.printed()
 
@@ -191,7 +199,9 @@ class Result:
     def plot(self, column: str | None = None, *, ax: Axes | None = None, rows: int = 40) -> Axes:
         """Draw one column: a bar a group with its 95 % interval; of the count of units also the shaded threshold.
 
-        Above it stands what is drawn, and what of the answer is not; then the lines that `show` prints.
+        If the numbers are too low, a light bar behind each reaches to the estimate of the whole number.
+
+        Above the picture stands what is drawn, and what of the answer is not; then the lines that `show` prints.
 
         Args:
             column: its name; by default the first number that is no key.
@@ -204,19 +214,22 @@ class Result:
 
         """
         from dpsql.answer.printed_table import print_table  # noqa: PLC0415 — few answers are printed
-        from dpsql.answer.screen import Part  # noqa: PLC0415 — few answers are printed
+        from dpsql.answer.screen import Part, head_width  # noqa: PLC0415 — few answers are printed
 
         threshold = self.receipt.threshold if self.receipt else None
         bars = bars_of(self._table, self.layout, threshold, column, rows)
-        drawn = Part("drawn", bars.lines, most=MOST_ROWS).lines()
+        if self.receipt and (found := self.receipt.too_low_of(bars.value_name)):
+            told = [f"{line}; {light_bars(found)}" for line in bars.lines]
+            bars = replace(bars, whole=found.estimated(bars.values), lines=told)
         printed = print_table(self._table, self.layout, intervals=True)
         lines = self._lines(printed, "answer.receipt", threshold_digits=3)
+        drawn = Part("drawn", bars.lines, most=MOST_ROWS).lines(head_width(lines))
         return draw_bars(replace(bars, lines=(*drawn, *lines)), ax)
 
     def _repr_html_(self) -> str:
         """Return the answer for notebooks: intervals beside the numbers, a folded receipt, and every text escaped."""
         shown = self._table.slice(0, MOST_ROWS)
-        columns = table_columns(shown, self.layout)
+        columns = table_columns(shown, self.layout, self._too_low)
         if not self.receipt:
             return html_table(columns, len(self))
         lines = self.lines_below(has_ends=any(column.intervals is not None for column in columns))

@@ -10,7 +10,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.answer import join_words, phrases, words
+from dpsql.answer import join_words, left_out_words, phrases, words
+from dpsql.answer.counted_parts import counted_parts, is_warning
 from dpsql.answer.coverage_lines import CoverageReceipt
 from dpsql.answer.printed_table import PrintedTable
 from dpsql.answer.receipt import Receipt
@@ -21,6 +22,8 @@ MOST_LINES = 4
 MOST_CHARACTERS = 100
 _HEAD = 8
 """Characters of the word that a line begins with, with the spaces after it."""
+_TOO_LOW = "too low"
+"""The word that a warning begins with. Below an answer with it, all lines have one more space after their word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,19 @@ class Part:
     wordings: Sequence[str]
     most: int = 1
 
-    def lines(self) -> list[str]:
-        """Return the first wording that fits, in lines; the last wording is cut if it does not fit."""
+    def lines(self, head: int = _HEAD) -> list[str]:
+        """Return the first wording that fits, in lines; the last wording is cut if it does not fit.
+
+        Args:
+            head: characters of the word that the first line begins with, with the spaces after it.
+
+        """
         for wording in self.wordings:
             found = textwrap.wrap(
                 wording,
                 MOST_CHARACTERS,
-                initial_indent=f"{self.head:<{_HEAD}}",
-                subsequent_indent=" " * _HEAD,
+                initial_indent=f"{self.head:<{head}}",
+                subsequent_indent=" " * head,
                 break_on_hyphens=False,
             )
             if len(found) <= self.most:
@@ -87,6 +95,8 @@ class _Arrangement:
         joins_notes: whether the number of notes stands in the line of the price.
         groups: whether the rule by which groups are shown has a line.
         joins_nulls: whether columns with NULL stand in the line of the error.
+        others: whether coverage of other columns has a line beside that of rows left out.
+        joins_whole: whether the factor of an estimate stands in the line that warns of numbers that are too low.
 
     """
 
@@ -95,6 +105,8 @@ class _Arrangement:
     joins_notes: bool
     groups: bool
     joins_nulls: bool
+    others: bool = True
+    joins_whole: bool = False
 
 
 _ARRANGEMENTS = (
@@ -104,6 +116,8 @@ _ARRANGEMENTS = (
     _Arrangement(2, 2, joins_notes=True, groups=False, joins_nulls=True),
     _Arrangement(2, 1, joins_notes=True, groups=False, joins_nulls=True),
     _Arrangement(1, 1, joins_notes=True, groups=False, joins_nulls=True),
+    _Arrangement(1, 1, joins_notes=True, groups=False, joins_nulls=True, others=False),
+    _Arrangement(1, 1, joins_notes=True, groups=False, joins_nulls=True, others=False, joins_whole=True),
 )
 """In the order in which they are tried. The last one has four lines at most."""
 
@@ -133,7 +147,9 @@ class Screen:
         """Return the lines."""
         found: list[str] = []
         for arrangement in _ARRANGEMENTS:
-            found = [line for part in self._parts(arrangement) for line in part.lines()]
+            parts = list(self._parts(arrangement))
+            head = _HEAD + any(part.head == _TOO_LOW for part in parts)
+            found = [line for part in parts for line in part.lines(head)]
             if len(found) <= MOST_LINES:
                 break
         return found
@@ -145,32 +161,78 @@ class Screen:
         nulls = list(self._nulls())
         if receipt.nothing_shown:
             yield Part("nothing", self._sentences(receipt.nothing_shown, words.NOTHING), places.first)
-        elif missed:
+        if rows:
+            yield from self._too_low(places)
+        if missed and not receipt.nothing_shown:
             yield Part("missed", self._sentences(missed, words.MISSED), places.first)
         if rows:
+            if within := self._within():
+                yield Part("within", left_out_words.within_wordings(within))
             if nulls and not places.joins_nulls:
                 yield Part("null", nulls, places.first)
             if error := self._error():
                 also = [words.ALSO_NULL] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))
-            coverage = _all_coverage(receipt)
-            single = join_words.SINGLE_ROW in " ".join(receipt.notes)
-            if coverage or single:
-                warns = any(one.least_beyond or one.unknown or one.cut for one in coverage)
-                wordings = list(self._bounds(coverage)) if coverage else []
-                found = list(join_words.with_coverage(receipt.notes, wordings, warns=warns)) if single else wordings
-                yield Part("bounds", found, places.bounds if single or warns else 1)
-        # a note with the reason of NULL counts if it is not printed
+            yield from self._bounds_parts(places)
+        # a note that has a line does not count; one with the reason of NULL does if it is not printed
+        within = self._within()
         count = sum(
-            not phrases.says_missed(note) and (places.joins_nulls or not phrases.says_null(note))
+            not phrases.says_missed(note) and note != within and (places.joins_nulls or not phrases.says_null(note))
             for note in receipt.notes
         )
+        count += self._unsaid(places)
         yield Part("price", self._price(count if places.joins_notes else 0))
         if places.groups and receipt.threshold is not None:
             rule = words.GROUPS_ABOVE_LARGEST if receipt.is_relative else words.GROUPS_ABOVE
             yield Part("groups", [rule.format(threshold=short(receipt.threshold, self.threshold_digits))])
         if count and not places.joins_notes:
             yield Part("notes", [words.NOTES_ALONE.format(count=count, receipt_at=self.receipt_at)])
+
+    def _too_low(self, places: _Arrangement) -> Iterator[Part]:
+        """Yield the warning that numbers are too low, and the estimate of the whole."""
+        found, rows = self.receipt.all_left_out, self.printed.rows
+        write = left_out_words.too_low_and_whole if places.joins_whole else left_out_words.too_low
+        if warnings := write(found, rows):
+            yield Part(_TOO_LOW, warnings)
+            if not places.joins_whole:
+                yield Part("whole", left_out_words.whole(found, is_named=len(self.receipt.columns) > 1))
+
+    def _within(self) -> str:
+        """Return the reason why truth values about a target are NULL; empty if another line says it."""
+        within = [note for note in self.receipt.missing if left_out_words.says_within(note)]
+        return within[0] if within and self.printed.rows and not self.receipt.is_too_low else ""
+
+    def _bounds_parts(self, places: _Arrangement) -> Iterator[Part]:
+        """Yield what bounds may leave out of counts and sums, and what they keep of other columns."""
+        receipt, coverage, single = self.receipt, _all_coverage(self.receipt), self._has_single_row()
+        others = list(counted_parts(coverage, self.receipt_at)) if coverage else []
+        own = left_out_words.bounds(receipt.all_left_out, is_named=bool(others)) if receipt.all_left_out else []
+        if receipt.is_too_low or self._within():
+            own = []
+        if not places.others:
+            # at most one line is left, for the one that warns
+            if receipt.is_too_low or self._unsaid(places):
+                others, single = [], False
+            elif others:
+                own = []
+        if own and (others or not single):
+            yield Part("bounds", own)
+        if others or single:
+            known, warns = others or own, is_warning(coverage)
+            found = list(join_words.with_coverage(receipt.notes, known, warns=warns)) if single else known
+            yield Part("bounds", found, places.bounds if single or warns else 1)
+
+    def _has_single_row(self) -> bool:
+        """Check that a join takes one row of each unit."""
+        return join_words.SINGLE_ROW in " ".join(self.receipt.notes)
+
+    def _unsaid(self, places: _Arrangement) -> int:
+        """Return the number of other columns whose coverage has no line, but would have one if there was room."""
+        coverage = _all_coverage(self.receipt)
+        if places.others or not self.printed.rows:
+            return 0
+        is_alone = not self.receipt.all_left_out or is_warning(coverage) or self._has_single_row()
+        return 0 if is_alone and not (self.receipt.is_too_low or self._within()) else len(coverage)
 
     def _sentences(self, sentences: Sequence[str], otherwise: Sentence) -> list[str]:
         """Return wordings of some sentences: the first one, then without its last clauses, then a fixed text."""
@@ -211,36 +273,11 @@ class Screen:
             shown = [", ".join(widths[:count]) for count in range(len(widths), 0, -1)]
             wordings = [words.WIDTHS.format(widths=one) for one in shown]
         if not _all_coverage(self.receipt):
-            return wordings
+            if self.receipt.is_too_low:
+                return [f"{one}{words.NOT_LEFT_OUT}" for one in wordings]
+            if not self.receipt.all_left_out:
+                return wordings
         return [f"{one}{but}" for one in wordings for but in (words.NOT_BOUNDS, words.NOT_CUT)]
-
-    def _bounds(self, coverage: Sequence[CoverageReceipt]) -> Iterator[str]:
-        """Yield wordings of the part that is counted, the worst column first."""
-        worst, *others = sorted(coverage, key=lambda one: one.sureness)
-        more = f"; {words.MORE.format(count=len(others), receipt_at=self.receipt_at)}" if others else ""
-        if worst.values:
-            if others:
-                yield "; ".join(map(_whole, (worst, *others)))
-            for wording in worst.wordings():
-                yield f"{wording}{more}"
-                yield wording
-            return
-        if worst.unknown:
-            yield f"{words.UNKNOWN.format(of=worst.of, why=worst.unknown)}{more}"
-            yield f"{words.UNKNOWN.format(of=worst.of, why=words.SEE.format(receipt_at=self.receipt_at))}{more}"
-            yield words.UNKNOWN.format(of=words.ONE_COLUMN, why=words.SEE.format(receipt_at=self.receipt_at))
-            return
-        kept = list(map(_whole, (worst, *others)))
-        if others:
-            yield "; ".join(kept)
-        yield f"{kept[0]}{more}"
-        yield kept[0]
-        for shorter in (_kept(worst, ""), _kept_short(worst)):
-            for theirs in (words.THEIRS, words.THEIRS_UNTOLD, words.THEIRS_SHORT):
-                yield "; ".join([shorter, *_beyond(worst, theirs)])
-        yield "; ".join([_kept_short(worst), *_beyond(worst, "", "")])
-        short_of = words.UP_TO_SIZE.format(low=phrases.at_least(worst.low), size=f"{worst.size:,.9g}")
-        yield "; ".join([short_of if worst.beyond else _kept_short(worst), *_beyond(worst, "", "")])
 
     def _price(self, count: int) -> list[str]:
         """Return wordings of the price, the spent budget, how often it can be paid again, and a count of notes."""
@@ -267,45 +304,9 @@ class Screen:
         return [(words.NOTES if count > 1 else words.ONE_NOTE).format(count=count, receipt_at=self.receipt_at)]
 
 
-def _whole(coverage: CoverageReceipt) -> str:
-    """Say which part of one column is counted, and how many units have more."""
-    if coverage.values:
-        return next(coverage.wordings())
-    if coverage.unknown:
-        return words.UNKNOWN.format(of=coverage.of, why=coverage.unknown)
-    return "; ".join([_kept(coverage), *_beyond(coverage)])
-
-
-def _kept(coverage: CoverageReceipt, unit: str | None = None) -> str:
-    """Say which part of one column is counted; an empty unit is left out."""
-    unit = coverage.unit if unit is None else unit
-    low = phrases.at_least(coverage.low)
-    if coverage.beyond:
-        return coverage.counted(words.LOW_OF_SHARE.format(low=low), unit, coverage.size)
-    if coverage.high <= phrases.TOLD_HIGH:
-        return coverage.counted(words.ENDS_OF_SHARE.format(low=low, high=phrases.at_most(coverage.high)), unit, None)
-    return coverage.counted(words.LOW_OF_SHARE.format(low=low), unit, None)
-
-
-def _kept_short(coverage: CoverageReceipt) -> str:
-    """Say which part of one column is counted, without its name."""
-    name, no_name = (words.OF_COLUMN.format(column=one) for one in (phrases.column_of(coverage.of), words.ONE_COLUMN))
-    return _kept(coverage, "").replace(name, no_name, 1)
-
-
-def _beyond(coverage: CoverageReceipt, known: str = words.THEIRS, unknown: str = words.THEIRS_UNKNOWN) -> Iterator[str]:
-    """Say how many units have more than the size that the kept part is about, if noise does not hide them.
-
-    Args:
-        coverage: of one column.
-        known: row for the part of all that these units have.
-        unknown: row for a part that is not known.
-
-    """
-    if coverage.least_beyond:
-        theirs = known if coverage.part_beyond >= phrases.LEAST_PART else unknown
-        part = theirs.format(part=phrases.at_least(coverage.part_beyond))
-        yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{part}"
+def head_width(lines: Sequence[str]) -> int:
+    """Return the characters of the word that lines below an answer begin with, with the spaces after it."""
+    return _HEAD + any(line.startswith(_TOO_LOW) for line in lines)
 
 
 def _room(left: int) -> str:

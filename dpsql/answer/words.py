@@ -311,6 +311,7 @@ WIDTH = Sentence("± {half_width} for {column}", half_width="18.7", column="airc
 WIDTHS = Sentence("the noise is {widths} with 95 % probability", widths="± 18.7 for aircraft")
 NOT_BOUNDS = Sentence(", not uncounted rows or values cut by bounds")
 NOT_CUT = Sentence(", not what bounds cut")
+NOT_LEFT_OUT = Sentence(", not what is left out")
 ALSO_NULL = Sentence("NULL: no value is known")
 ALL_UNKNOWN_IN = Sentence("NULL in {columns}: the 95 % intervals cover all possible values", columns="mean and spread")
 NULLS = Sentence("NULL in some columns; {receipt_at} says why", receipt_at="answer.receipt")
@@ -379,6 +380,7 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         cap_words.ASKED_RELATIVE,
         cap_words.WITHIN_TARGET,
         cap_words.NOT_REACHED,
+        cap_words.WITHIN_UNKNOWN,
         cap_words.FORECAST,
         cap_words.SHOWN_BY_OTHERS,
     ),

@@ -211,8 +211,6 @@ def grouped_ctes(
     if frame.bounding.counted_groups:
         ctes += weighted_ctes(frame, added, has_one_row=has_one_row)
         per_group = "scaled" if any(isinstance(statistic.limit, Norm) for _, statistic in added) else "weighted"
-    listed = "".join(f"{key}, " for key in keys)
-    grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     aggregates = f"{_clamped(_totals(frame, added), frame)} FROM {per_group}"
     if formulation == "native":
         grouped = (
@@ -222,11 +220,19 @@ def grouped_ctes(
     elif len(added) < len(others):
         ctes += distinct_ctes(others, keys, per_row, salt, has_one_row=has_one_row)
         ctes += histogram_ctes(others, keys, per_row, has_one_row=has_one_row)
-        ctes.append(f"summed AS (SELECT {listed}count(*) AS present, {aggregates}{grouping})")
+        ctes.append(f"summed AS ({grouped_sql(frame, added, per_group, 'count(*) AS present, ')})")
         grouped = _joined(frame, others, keys)
     else:
-        grouped = f"SELECT {listed}{aggregates}{grouping}"
+        grouped = grouped_sql(frame, added, per_group)
     return [*ctes, f"grouped AS MATERIALIZED ({grouped})"]
+
+
+def grouped_sql(frame: Frame, added: Sequence[tuple[int, Statistic]], per_group: str, more: str = "") -> str:
+    """Return a SELECT of the groups of ``kept``, ``weighted`` or ``scaled``, with their totals and more columns."""
+    keys = frame.key_columns
+    grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
+    listed = "".join(f"{key}, " for key in keys)
+    return f"SELECT {listed}{more}{_clamped(_totals(frame, added), frame)} FROM {per_group}{grouping}"
 
 
 def _added(others: Sequence[tuple[int, Statistic]]) -> list[tuple[int, Statistic]]:

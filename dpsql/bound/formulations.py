@@ -211,16 +211,42 @@ def kept_sql(keys: list[str], max_groups: int | None, salt: bytes, formulation: 
     """
     if not keys or max_groups is None:
         return "SELECT * FROM per_group"
-    chosen = f"row_number() OVER (PARTITION BY unit ORDER BY {_priority(keys, salt)} ASC, {_in_order(keys)})"
+    chosen = f"{_place(keys, salt)} <= {max_groups}"
     if formulation not in ("few_choose", "last_kept"):
-        return f"SELECT * FROM per_group QUALIFY {chosen} <= {max_groups}"
-    of_units = "SELECT per_group.* FROM per_group SEMI JOIN (SELECT unit FROM per_unit WHERE {}) AS units {}"
-    of_unit = "ON per_group.unit IS NOT DISTINCT FROM units.unit"
-    few, many = (of_units.format(f"n {sign} {max_groups}", of_unit) for sign in ("<=", ">"))
+        return f"SELECT * FROM per_group QUALIFY {chosen}"
+    few, many = (_of_units(f"n {sign} {max_groups}") for sign in ("<=", ">"))
     if formulation == "last_kept":
         # two upper halves of a unit are equal once in 2**32 pairs, by the salt: no row of a person brings this about
-        few, many = _UP_TO_LAST, of_units.format("last IS NULL", of_unit)
-    return f"{few} UNION ALL SELECT * FROM ({many}) QUALIFY {chosen} <= {max_groups}"
+        few, many = _UP_TO_LAST, _of_units("last IS NULL")
+    return f"{few} UNION ALL SELECT * FROM ({many}) QUALIFY {chosen}"
+
+
+def marked_sql(keys: list[str], max_groups: int, salt: bytes, formulation: Formulation = "groups_first") -> str:
+    """Return a SELECT of ``per_group`` with the column ``is_kept``: whether ``kept_sql`` keeps the row."""
+    chosen = f"{_place(keys, salt)} <= {max_groups} AS is_kept"
+    if formulation == "few_choose":
+        few, many = (_of_units(f"n {sign} {max_groups}") for sign in ("<=", ">"))
+        return f"SELECT *, true AS is_kept FROM ({few}) UNION ALL SELECT *, {chosen} FROM ({many})"
+    if formulation == "last_kept":
+        few = (
+            "SELECT per_group.*, per_group.priority <= units.last AS is_kept FROM per_group "
+            "JOIN (SELECT unit, last FROM per_unit WHERE last IS NOT NULL) AS units ON per_group.unit = units.unit"
+        )
+        return f"{few} UNION ALL SELECT *, {chosen} FROM ({_of_units('last IS NULL')})"
+    return f"SELECT *, {chosen} FROM per_group"
+
+
+def _of_units(condition: str) -> str:
+    """Return a SELECT of the groups of units for which a condition on ``per_unit`` holds."""
+    return (
+        f"SELECT per_group.* FROM per_group SEMI JOIN (SELECT unit FROM per_unit WHERE {condition}) AS units "
+        "ON per_group.unit IS NOT DISTINCT FROM units.unit"
+    )
+
+
+def _place(keys: list[str], salt: bytes) -> str:
+    """Return the place of a group among those of its unit, in the order in which they are kept."""
+    return f"row_number() OVER (PARTITION BY unit ORDER BY {_priority(keys, salt)} ASC, {_in_order(keys)})"
 
 
 def priority_column(keys: list[str], salt: bytes) -> str:

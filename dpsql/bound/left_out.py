@@ -1,22 +1,23 @@
-"""What bounds leave out of each unit as one DuckDB query: its part of the shown groups less what the numbers keep of it.
+"""What bounds leave out of each unit as one DuckDB query: its part of the listed groups, less what numbers keep of it.
 
-    per_group      one row per (unit, group), held: per statistic its bounded value, and its value before bounds
-    kept … scaled  as in `aggregation`, with the same salt: the groups, weights and norms of the released numbers
-    wholes         one row per unit: what it has in the groups that are listed, before bounds
-    keeps          one row per unit: what the numbers of these groups keep of it
-    result         one row: per statistic the sum over units of the difference, cut at its cut
+    per_group      one row per (unit, group): per statistic its bounded value, and its value before bounds
+    kept           the same with is_kept: whether the group is one of those that the unit keeps, by the salt
+    … scaled       as in `aggregation`: the weights and norms of the released numbers, which the kept groups make
+    lost           in place of the values before bounds, what of them the numbers do not keep
+    left_out       one row per unit: the sums of it over the listed groups
+    result         one row: per statistic the sum over units, each cut
 
-What a number keeps of a unit is the answer for this unit alone: the sums of ``aggregation``, with the centre times its
-presence. So nothing is taken at a mean.
+A shown number is a sum over units, recentred, and the centre times the presence count. What it keeps of a unit is the
+unit's part of both, in whole numbers. Nothing is taken at a mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dpsql.bound.aggregation import MOST_STEPS, added_value, listed_join, listed_sql, source_sql
 from dpsql.bound.coverage import whole_rows
-from dpsql.bound.formulations import Formulation, chooses_groups, kept_sql, priority_column, unit_aggregate
+from dpsql.bound.formulations import Formulation, chooses_groups, marked_sql, priority_column, unit_aggregate
 from dpsql.bound.norms import weighted_ctes
 from dpsql.bound.one_pass import Numbered, per_group_of_pairs, per_group_of_rows
 from dpsql.bound.one_row import columns_of_row, whole_of_row
@@ -25,9 +26,12 @@ from dpsql.model.frame import WEIGHT_BITS, Frame, Norm, Statistic
 
 PART_BITS = 20
 """What is left out of a unit is a multiple of 2**-20 of its cut, rounded down."""
-_WHOLE_BITS = 100
-"""What a unit has is clamped here, in lattice steps: 2**20 parts of these fit a HUGEINT."""
+_ROW_BITS = 40
+"""Numbers of rows of a unit in a group are clamped here, in halves: with the bits of weights they fit a BIGINT."""
+_SUM_BITS = 100
+"""Sums of a unit in a group are clamped here, in lattice steps: with the bits of weights they fit a HUGEINT."""
 _HUGEINT_BITS = 126
+_ALL_KEPT = "SELECT *, true AS is_kept FROM per_group"
 
 
 def left_out_sql(
@@ -63,112 +67,141 @@ def left_out_sql(
     """
     asked = list(dict.fromkeys(one for one, _ in measured))
     numbered = list(enumerate(asked, start=1))
-    _require_measurable(frame, asked)
+    has_one_row = formulation == "one_row"
+    ctes = lost_ctes(frame, numbered, numbered, salt, formulation, pairs)
+    cuts = [(asked.index(one) + 1, one, exponent) for one, exponent in measured]
+    return f"WITH {ctes}\n{cut_sql(frame, cuts, 'lost', are_listed=are_listed, has_one_row=has_one_row)}"
+
+
+def lost_ctes(
+    frame: Frame, read: Numbered, measured: Numbered, salt: bytes, formulation: Formulation, pairs: Pairs | None
+) -> str:
+    """Return the CTEs up to ``lost``.
+
+    Args:
+        frame: what is grouped.
+        read: numbered statistics whose values v_i are read.
+        measured: those among them of which lost_i is read.
+        salt: the salt of the frame.
+        formulation: as for ``left_out_sql``.
+        pairs: as for ``left_out_sql``.
+
+    """
+    if not all(is_measurable(frame, one) for _, one in measured):
+        raise AssertionError("what is left out is that of counts of rows and sums, whose bounds raise nothing")
     has_one_row, in_c = formulation == "one_row", formulation == "last_kept"
+    most = frame.bounding.most_counted if chooses_groups(frame) and not has_one_row else None
     if has_one_row:
-        ctes = _per_group_of_one_row(frame, numbered, salt)
+        ctes = _per_group_of_one_row(frame, read, measured, salt)
     else:
         more = priority_column(frame.key_columns, salt) if in_c else ""
         ctes = (
-            per_group_of_pairs(pairs, frame, numbered, numbered, more)
+            per_group_of_pairs(pairs, frame, read, measured, more)
             if pairs
-            else per_group_of_rows(frame, numbered, numbered, salt, more, in_c=in_c)
+            else per_group_of_rows(frame, read, measured, salt, more, in_c=in_c)
         )
-    ctes += _unit_ctes(frame, numbered, salt, formulation, are_listed=are_listed)
-    columns = [
-        f"CAST(least(coalesce(sum({_cut_sql(frame, asked.index(one) + 1, one, exponent)}), 0), {MOST_STEPS}) AS BIGINT) "
-        f"AS left_{place}"
-        for place, (one, exponent) in enumerate(measured, start=1)
-    ]
-    named = ",\n".join(ctes)
-    return f"WITH {named}\nSELECT {', '.join(columns)} FROM left_out"
+    if most and formulation in ("few_choose", "last_kept"):
+        of_unit = f"{unit_aggregate(most)}.last AS last" if in_c else "count(*) AS n"
+        ctes.append(f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit)")
+    marked = marked_sql(frame.key_columns, most, salt, formulation) if most else _ALL_KEPT
+    ctes.append(f"kept AS ({marked})")
+    last = "kept"
+    if frame.bounding.counted_groups:
+        ctes += weighted_ctes(frame, read, has_one_row=has_one_row, is_marked=most is not None)
+        last = "scaled" if any(isinstance(one.limit, Norm) for _, one in read) else "weighted"
+    columns = ["unit", *frame.key_columns, "is_kept", *(f"v_{i}" for i, _ in read)]
+    columns += ["weight"] if frame.bounding.counted_groups else []
+    for i, one in measured:
+        whole, keep = _whole_and_keep(frame, i, one)
+        # of most groups nothing is lost, and NULL is added up in no time
+        lost = f"CASE WHEN NOT is_kept THEN {whole} WHEN {whole} <> {keep} THEN {whole} - {keep} END"
+        columns.append(f"{lost} AS lost_{i}")
+    ctes.append(f"lost AS (SELECT {', '.join(columns)} FROM {last})")
+    return ",\n".join(ctes)
 
 
-def _require_measurable(frame: Frame, asked: Sequence[Statistic]) -> None:
-    """Check that what bounds leave out of these statistics is what this module computes."""
-    if not frame.is_measured:
-        raise AssertionError("of this frame it is not measured what bounds leave out")
-    for one in asked:
-        if one.kind not in ("rows", "sum") or one.is_raised:
-            raise AssertionError("what is left out is that of counts of rows and sums, whose bounds raise nothing")
-        if isinstance(one.limit, Norm) and one.centre_steps:
-            raise AssertionError("what is left out is that of norms without a centre")
+def is_measurable(frame: Frame, statistic: Statistic) -> bool:
+    """Return whether what bounds leave out of a statistic is what this module computes."""
+    has_centre = isinstance(statistic.limit, Norm) and statistic.centre_steps
+    return frame.is_measured and statistic.kind in ("rows", "sum") and not (statistic.is_raised or has_centre)
 
 
-def _per_group_of_one_row(frame: Frame, numbered: Numbered, salt: bytes) -> list[str]:
+def _per_group_of_one_row(frame: Frame, read: Numbered, measured: Numbered, salt: bytes) -> list[str]:
     """Return the CTEs from the rows to ``per_group``, where no unit has two rows."""
-    rows, whole = whole_rows(frame, numbered, numbered)
-    values = "".join(columns_of_row(i, one) + whole_of_row(i, one, whole.get(i, i)) for i, one in numbered)
+    rows, whole = whole_rows(frame, read, measured)
+    values = "".join(columns_of_row(i, one) for i, one in read)
+    values += "".join(whole_of_row(i, one, whole.get(i, i)) for i, one in measured)
     columns = ", ".join(["unit", *frame.key_columns])
     return [
-        f"source AS NOT MATERIALIZED ({source_sql(frame, numbered, salt)})",
+        f"source AS NOT MATERIALIZED ({source_sql(frame, read, salt)})",
         f"rows AS NOT MATERIALIZED ({rows})",
         f"per_group AS NOT MATERIALIZED (SELECT {columns}, 1 AS present{values} FROM {listed_sql('rows', frame)} "
         "WHERE unit IS NOT NULL)",
     ]
 
 
-def _unit_ctes(
-    frame: Frame, numbered: Numbered, salt: bytes, formulation: Formulation, *, are_listed: bool
-) -> list[str]:
-    """Return the CTEs that follow ``per_group``, up to ``left_out``: per unit whole_i and keep_i, and its weights."""
-    has_one_row = formulation == "one_row"
-    cuts_groups = chooses_groups(frame) and not has_one_row
-    most, ctes = frame.bounding.most_counted, []
-    if cuts_groups and most and formulation in ("few_choose", "last_kept"):
-        of_unit = "count(*) AS n" if formulation == "few_choose" else f"{unit_aggregate(most)}.last AS last"
-        ctes.append(f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit)")
-    chosen = kept_sql(frame.key_columns, most, salt, formulation) if cuts_groups else "SELECT * FROM per_group"
-    ctes.append(f"kept AS ({chosen})")
-    last = "kept"
-    if frame.bounding.counted_groups:
-        ctes += weighted_ctes(frame, numbered, has_one_row=has_one_row)
-        last = "scaled" if any(isinstance(one.limit, Norm) for _, one in numbered) else "weighted"
-
-    def by_unit(name: str, columns: Sequence[str]) -> str:
-        listed = f" {listed_join(name, frame.key_columns, frame, 'SEMI')}" if are_listed else ""
-        return f"SELECT unit, {', '.join(columns)} FROM {name}{listed}{'' if has_one_row else ' GROUP BY unit'}"
-
-    def total(value: str) -> str:
-        return f"CAST({value} AS HUGEINT)" if has_one_row else f"sum({value})"
-
-    wholes = [f"{total(f'whole_{i}')} AS whole_{i}" for i, _ in numbered]
-    keeps = _keeps(frame, numbered, total)
-    if not cuts_groups:
-        return [*ctes, f"left_out AS ({by_unit(last, [*wholes, *keeps])})"]
-    return [
-        *ctes,
-        f"wholes AS ({by_unit('per_group', wholes)})",
-        f"keeps AS ({by_unit(last, keeps)})",
-        "left_out AS (SELECT * FROM wholes LEFT JOIN keeps USING (unit))",
-    ]
-
-
-def _keeps(frame: Frame, numbered: Numbered, total: Callable[[str], str]) -> list[str]:
-    """Return what the numbers keep of a unit as columns: keep_i, recentred, and its presence, with which centres come."""
-    keeps = [f"{total(added_value(frame, i, one))} AS keep_{i}" for i, one in numbered]
-    return [f"{total('weight' if frame.bounding.counted_groups else '1')} AS presence", *keeps]
-
-
-def _cut_sql(frame: Frame, i: int, statistic: Statistic, cut_exponent: int) -> str:
-    """Return what is left out of a unit, cut, in steps of 2**-PART_BITS of the cut.
-
-    All is counted in steps of 2**-bits of the lattice, in which weights and norms leave whole numbers.
-    """
-    to_noise, bits = statistic.lattice_exponent - statistic.noise_exponent, 0
-    keep = f"coalesce(keep_{i}, 0)"
+def _bits(frame: Frame, statistic: Statistic) -> int:
+    """Return the bits between lattice steps and those of lost_i, in which weights and norms leave whole numbers."""
     if isinstance(statistic.limit, Norm):
-        bits = to_noise
-    elif frame.bounding.counted_groups:
-        bits = WEIGHT_BITS
-        keep = f"{keep} * {2 ** (bits - to_noise)}::HUGEINT"
-    if statistic.centre_steps:
-        keep = f"({keep} + coalesce(presence, 0) * {statistic.centre_steps}::HUGEINT)"
-    largest = f"{2**_WHOLE_BITS}::HUGEINT"
-    whole = f"least(greatest(whole_{i}, -{largest}), {largest}) * {2**bits}::HUGEINT"
-    left = f"greatest({whole} - {keep}, 0)"
-    # the exponent of the cut, and of one part of it, in these steps
-    cut = cut_exponent - statistic.lattice_exponent + bits
+        return statistic.lattice_exponent - statistic.noise_exponent
+    return WEIGHT_BITS if frame.bounding.counted_groups else 0
+
+
+def _whole_and_keep(frame: Frame, i: int, statistic: Statistic) -> tuple[str, str]:
+    """Return what a unit has in a group before bounds, and what its number keeps of it, in the steps of lost_i."""
+    bits, whole = _bits(frame, statistic), f"whole_{i}"
+    if statistic.kind == "rows":
+        whole = f"least({whole}, {2**_ROW_BITS}) * {2**bits}"
+    elif bits:
+        most = f"{2**_SUM_BITS}::HUGEINT"
+        whole = f"least(greatest(CAST({whole} AS HUGEINT), -{most}), {most}) * {2**bits}::HUGEINT"
+    if not frame.bounding.counted_groups:
+        return whole, f"v_{i}"
+    added = added_value(frame, i, statistic)
+    if isinstance(statistic.limit, Norm):
+        return whole, added
+    # the centre comes back with the presence count, which is a sum of weights
+    to_steps = 2 ** (bits - statistic.lattice_exponent + statistic.noise_exponent)
+    return whole, f"({added} * {to_steps} + {statistic.centre_steps} * weight)"
+
+
+def cut_sql(
+    frame: Frame,
+    cuts: Sequence[tuple[int, Statistic, int]],
+    relation: str,
+    *,
+    are_listed: bool,
+    has_one_row: bool = False,
+) -> str:
+    """Return a SELECT of the result from ``lost``.
+
+    Args:
+        frame: what is grouped.
+        cuts: of each column the number of its statistic, the statistic, and the exponent of its cut.
+        relation: the rows of ``lost``, under this name.
+        are_listed: as for ``left_out_sql``.
+        has_one_row: whether no unit has two rows.
+
+    """
+    columns = [
+        f"CAST(least(coalesce(sum({_cut(frame, i, one, exponent)}), 0), {MOST_STEPS}) AS BIGINT) AS left_{place}"
+        for place, (i, one, exponent) in enumerate(cuts, start=1)
+    ]
+    numbers = sorted({i for i, _, _ in cuts})
+    sums = ", ".join(
+        f"{f'CAST(lost_{i} AS HUGEINT)' if has_one_row else f'sum(lost_{i})'} AS lost_{i}" for i in numbers
+    )
+    join = listed_join("lost", frame.key_columns, frame, "SEMI") if are_listed else ""
+    is_any = " OR ".join(f"lost_{i} IS NOT NULL" for i in numbers)
+    grouping = "" if has_one_row else " GROUP BY unit"
+    return f"SELECT {', '.join(columns)} FROM (SELECT {sums} FROM {relation} {join} WHERE {is_any}{grouping})"
+
+
+def _cut(frame: Frame, i: int, statistic: Statistic, exponent: int) -> str:
+    """Return what is left out of a unit, cut, in steps of 2**-PART_BITS of the cut."""
+    left = f"greatest(lost_{i}, 0)"
+    # the exponent of the cut, and of one part of it, in the steps of lost_i
+    cut = exponent - statistic.lattice_exponent + _bits(frame, statistic)
     part = cut - PART_BITS
     if part >= 0:
         return f"least({left} // {2 ** min(part, _HUGEINT_BITS)}::HUGEINT, {2**PART_BITS})"

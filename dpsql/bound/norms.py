@@ -72,12 +72,13 @@ def square_sql(i: int, statistic: Statistic, *, has_one_row: bool = False) -> st
     return f"CAST({square} AS HUGEINT) * {steps}::HUGEINT AS square_{i}"
 
 
-def _scaled_ctes(normed: Sequence[tuple[int, Statistic]], *, has_one_row: bool = False) -> str:
+def _scaled_ctes(normed: Sequence[tuple[int, Statistic]], *, has_one_row: bool, is_marked: bool) -> str:
     """Return the expressions from ``weighted`` to ``scaled``, whose v of these statistics is what is left of y.
 
     Args:
         normed: numbered statistics; ``weighted`` has the squares of those whose norm needs no weights.
         has_one_row: no unit has two rows, and the square of its row is that of its norm.
+        is_marked: as for ``weighted_ctes``.
 
     """
     shifted = "".join(f", {_recentred(i, one)} AS y_{i}" for i, one in normed)
@@ -90,7 +91,7 @@ def _scaled_ctes(normed: Sequence[tuple[int, Statistic]], *, has_one_row: bool =
         return f"{recentred},\nmeasured AS (SELECT *{listed} FROM recentred),\n{left.format('measured')}"
     return (
         f"recentred AS MATERIALIZED (SELECT *{shifted} FROM weighted),\n"
-        f"unit_norms AS (SELECT unit{listed} FROM recentred GROUP BY unit),\n"
+        f"unit_norms AS (SELECT unit{listed} FROM recentred{' WHERE is_kept' * is_marked} GROUP BY unit),\n"
         f"measured AS (SELECT recentred.*{names} FROM recentred "
         f"JOIN unit_norms ON recentred.unit IS NOT DISTINCT FROM unit_norms.unit),\n{left.format('measured')}"
     )
@@ -120,13 +121,16 @@ def _left_sql(i: int, statistic: Statistic) -> str:
     return f"CASE WHEN square_{i} <= {most**2}::HUGEINT THEN y_{i} ELSE {over} END"
 
 
-def weighted_ctes(frame: Frame, added: Sequence[tuple[int, Statistic]], *, has_one_row: bool) -> list[str]:
+def weighted_ctes(
+    frame: Frame, added: Sequence[tuple[int, Statistic]], *, has_one_row: bool, is_marked: bool = False
+) -> list[str]:
     """Return the CTEs that follow ``kept`` where units count with a weight: the weights, and what norms leave.
 
     Args:
         frame: what is grouped.
         added: numbered statistics that are added up.
         has_one_row: no unit has two rows, so that each has its whole weight.
+        is_marked: whether ``kept`` has all groups of each unit, those that the unit keeps by its column is_kept.
 
     """
     normed = [(i, statistic) for i, statistic in added if isinstance(statistic.limit, Norm)]
@@ -137,14 +141,14 @@ def weighted_ctes(frame: Frame, added: Sequence[tuple[int, Statistic]], *, has_o
     if not has_one_row:
         names = "".join(f", square_{i}" for i, _ in free)
         ctes = [
-            f"weights AS ({_weights_sql(frame.unit_groups, squares)})",
+            f"weights AS ({_weights_sql(frame.unit_groups, squares, is_marked=is_marked)})",
             f"weighted AS (SELECT kept.*, weight{names} FROM kept "
             "JOIN weights ON kept.unit IS NOT DISTINCT FROM weights.unit)",
         ]
-    return [*ctes, *([_scaled_ctes(normed, has_one_row=has_one_row)] if normed else [])]
+    return [*ctes, *([_scaled_ctes(normed, has_one_row=has_one_row, is_marked=is_marked)] if normed else [])]
 
 
-def _weights_sql(max_groups: int, squares: str) -> str:
+def _weights_sql(max_groups: int, squares: str, *, is_marked: bool) -> str:
     """Return a SELECT of the weight sqrt(max_groups / n) of each unit of ``kept`` in n groups, with its ``squares``.
 
     It is in steps of 2**-WEIGHT_BITS, rounded down. What a floating-point root makes too large by rounding is taken
@@ -156,7 +160,8 @@ def _weights_sql(max_groups: int, squares: str) -> str:
     )
     return (
         f"SELECT * EXCLUDE (n, root), root - CAST(root * root * n > {squared} AS BIGINT) AS weight FROM ("
-        f"SELECT *, {root} AS root FROM (SELECT unit, count(*) AS n{squares} FROM kept GROUP BY unit))"
+        f"SELECT *, {root} AS root FROM "
+        f"(SELECT unit, count(*) AS n{squares} FROM kept{' WHERE is_kept' * is_marked} GROUP BY unit))"
     )
 
 

@@ -61,9 +61,9 @@ class Pairs:
     def of(cls, frame: Frame, statistics: Sequence[Statistic]) -> Pairs | None:
         """Return the pairs of a frame with the numbers of statistics.
 
-        Statistics that need rows are left out. Return None if the frame has no keys, or if a salt cuts its rows.
+        Statistics that need rows are left out. Return None if a salt cuts its rows.
         """
-        if not frame.keys or not frame.rows_sql.relation or SALT in frame.rows_sql.relation:
+        if not frame.rows_sql.relation or SALT in frame.rows_sql.relation:
             return None
         return cls(frame, tuple(dict.fromkeys(one for one in statistics if _count_key(one))))
 
@@ -94,7 +94,7 @@ class Pairs:
     def per_group(self, frame: Frame, others: Sequence[tuple[int, Statistic]], more: str = "") -> str:
         """Return the body of ``per_group``: one row per unit and group, with values of statistics, and more columns."""
         values = "".join(columns_of_group(i, one, self.numbers(one)) for i, one in others) + more
-        return f"SELECT unit, {', '.join(frame.key_columns)}, 1 AS present{values} FROM {self.relation(frame)}"
+        return f"SELECT {', '.join(['unit', *frame.key_columns])}, 1 AS present{values} FROM {self.relation(frame)}"
 
     def bounded_sql(
         self,

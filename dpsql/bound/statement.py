@@ -12,6 +12,7 @@ from typing import Literal
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import coverage_sql, numbers_of
 from dpsql.bound.formulations import Formulation
+from dpsql.bound.kept_pairs import KeptPairs
 from dpsql.bound.one_pass import one_pass_sql
 from dpsql.bound.pairs import Pairs
 from dpsql.bound.shards import sketch_sql
@@ -56,7 +57,7 @@ class Bounded:
         self,
         salt: bytes,
         formulation: Formulation = "groups_first",
-        pairs: Pairs | None = None,
+        pairs: Pairs | KeptPairs | None = None,
         *,
         held_rows: bool = False,
     ) -> str:
@@ -66,7 +67,8 @@ class Bounded:
             salt: 128 secret bits of the frame.
             formulation: how the answer is computed. If it is ``one_row``, covered groups come without their coverage:
                 nothing is grouped by unit then, so that nothing is saved where both are read at once.
-            pairs: the table that has the numbers of all that is measured, if there is one.
+            pairs: the table that has the numbers of all that is measured, if there is one. Coverage is read of no
+                table after bounds.
             held_rows: the rows are held in a table (``held_rows_sql``). For groups without coverage.
 
         """
@@ -76,9 +78,12 @@ class Bounded:
             return coverage_sql(self.frame, self.coverage, salt, has_one_row=formulation == "one_row")
         held, asked = self.held_keys, (PRESENCE, *(one for one in self.statistics if one != PRESENCE))
         if self.kind == "covered_groups" and formulation != "one_row":
+            before = pairs if isinstance(pairs, Pairs) else None
             return one_pass_sql(
-                self.frame, asked, self.coverage, salt, held_keys=held, formulation=formulation, pairs=pairs
+                self.frame, asked, self.coverage, salt, held_keys=held, formulation=formulation, pairs=before
             )
+        if isinstance(pairs, KeptPairs):
+            return pairs.bounded_sql(asked, held_keys=held)
         if pairs:
             return pairs.bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
         return bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation, held_rows=held_rows)

@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from dpsql.answer import words
 from dpsql.answer.exact import Runtime, no_keys
+from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.offer import Offer, offers_of, with_price
 from dpsql.answer.phrases import listed
 from dpsql.answer.plan_rows import Row, frame_plan_rows
-from dpsql.answer.points import noisy_table
 from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.round_keys import selected_keys, selected_weight
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage

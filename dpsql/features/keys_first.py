@@ -21,10 +21,10 @@ from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.held_pairs import hold_shared_pairs
 from dpsql.answer.later_keys import add_keys
+from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
 from dpsql.answer.offer import Offer, make_receipt, offers_of
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
-from dpsql.answer.points import noisy_table
 from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.round_keys import selected_ids
 from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage

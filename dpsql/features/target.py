@@ -26,11 +26,12 @@ from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.exact import Reading, Runtime, prepare_reading
 from dpsql.answer.left_out import SHARE, SHARE_OF_TARGET
 from dpsql.answer.left_out_stage import hold_for_left_out, numbers_alone, require_left_out_runs
+from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import with_remarks
 from dpsql.answer.offer import Offer, column_receipts, offers_of, with_price
 from dpsql.answer.offer_caps import with_caps
 from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
-from dpsql.answer.points import noisy_table, shown_frame
+from dpsql.answer.points import shown_frame
 from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.answer.stage import (
     NO_VALUES,
@@ -215,7 +216,6 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
         if offer.items and reading is None:
             require_left_out_runs(whole, runtime)
             reading = prepare_reading(part.frame, part.statistics, runtime)
-            hold_for_left_out(whole, reading, runtime)
         try:
             charged = charge_offers([offer], runtime, inquiry)
         except BudgetError:
@@ -224,6 +224,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
             # others took the budget meanwhile
             return replace(stop, ending="budget"), total
         if offer.drawn and reading and values is None:
+            hold_for_left_out(whole, reading, runtime)
             values = read_frame(reading, charged, runtime, inquiry.timeout_seconds)
         after = release_frame(offer, values if offer.drawn and values else NO_VALUES, charged, runtime, inquiry)
         values = after if offer.drawn else values

@@ -155,7 +155,7 @@ class _Story:
         _say(
             "Only the curator may see the TRUE numbers. An interval covers the noise with 95 % probability. It is "
             "wide for an average of few flights. If an aircraft has very many flights, only a part of them is "
-            "counted. No interval covers the rest. The receipt says which share is counted."
+            "counted. No interval covers the rest. The receipt says what bounds may leave out."
         )
         _say(
             f"Ana sees {len(answer)} of {len(true)} airlines. An airline is shown if its noisy count exceeds "

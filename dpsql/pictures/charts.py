@@ -28,6 +28,8 @@ Row = Mapping[str, Any]
 
 INK, EDGE, SHADE = "#222222", "#9aa5b1", "#e4e8ee"
 BAR, CHARGED, FREE = "#8fbcdb", "#0072b2", "#d55e00"
+LIGHT_BAR = "#d6e6f2"
+"""Colour of an estimate behind a number that is too low."""
 _COLOURS = (INK, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _LONGEST_NAME = 40
 _MOST_NAMES = 40
@@ -51,6 +53,7 @@ class Bars:
         threshold: what a group must exceed to be shown, in the units of the values; None where nothing.
         is_along: whether the groups lie along an axis, as days do.
         lines: what is said above the picture, as a shell shows it.
+        whole: estimates of the whole numbers, which light bars show; None if the values are not too low.
 
     """
 
@@ -63,6 +66,7 @@ class Bars:
     threshold: float | None
     is_along: bool
     lines: Sequence[str] = ()
+    whole: Floats | None = None
 
 
 def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
@@ -84,7 +88,10 @@ def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
         if bars.is_along
         else (axes.barh, axes.hlines, axes.axvline, axes.set_xlabel, axes.xaxis)
     )
-    draw_values(places[known], bars.values[known], 0.8 if bars.is_along else 0.7, color=BAR)
+    thickness = 0.8 if bars.is_along else 0.7
+    if bars.whole is not None:
+        draw_values(places[known], bars.whole[known], thickness, color=LIGHT_BAR)
+    draw_values(places[known], bars.values[known], thickness, color=BAR)
     draw_intervals(places[given], bars.low[given], bars.high[given], color=INK, lw=1.3)
     draw_zero(0, color=EDGE, lw=0.8)
     set_label(bars.value_name, color=INK, parse_math=False)

@@ -14,11 +14,20 @@ _MUTED = "color:gray;font-size:85%"
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column: its name, its values, and the ends of their 95 % intervals where it has any."""
+    """A column of a table.
+
+    Attributes:
+        name: of the column.
+        values: its values.
+        intervals: the ends of their 95 % intervals, if it has any.
+        is_too_low: whether its numbers are shown as lower ends, with a sign before them.
+
+    """
 
     name: str
     values: Sequence[object]
     intervals: Sequence[tuple[float | None, float | None]] | None = None
+    is_too_low: bool = False
 
 
 def html_table(
@@ -48,13 +57,14 @@ def html_table(
 
 def _cell(column: TableColumn, row: int) -> str:
     value = column.values[row]
+    sign = "≥ " if column.is_too_low and value is not None else ""
     low, high = column.intervals[row] if column.intervals is not None else (None, None)
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        text = escape(_written(value, None))
+        text = sign + escape(_written(value, None))
         return f'<td style="{_STYLE}">{text}</td>' if _is_number(value) else f"<td>{text}</td>"
     digits = digits_of((high - low) / 2)
     ends = f"{low:,.{digits}f} … {high:,.{digits}f}"
-    number = escape(_written(value, digits))
+    number = sign + escape(_written(value, digits))
     return f'<td style="{_STYLE}">{number} <span style="{_MUTED}">{escape(ends)}</span></td>'
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from dpsql import errors
 from dpsql.answer.layout import Layout
+from dpsql.answer.left_out import LeftOut, LeftOutReceipt
 from dpsql.answer.receipt import SetReceipt
 from dpsql.errors import DpsqlError, Refusal, RemoteError, Span, rebuilt
 from dpsql.session import ColumnReceipt, CoverageReceipt, Receipt, Result
@@ -117,7 +118,7 @@ def receipt_of(data: Mapping[str, Any]) -> Receipt:
     return Receipt(
         **{
             name: scalar_of(known[name])
-            for name in known.keys() - {"columns", "notes", "sets", "coverage", "nothing_shown"}
+            for name in known.keys() - {"columns", "notes", "sets", "coverage", "nothing_shown", "left_out"}
         },
         columns=tuple(map(_column_of, data["columns"])),
         notes=tuple(data["notes"]),
@@ -125,6 +126,7 @@ def receipt_of(data: Mapping[str, Any]) -> Receipt:
         # a server of before says nothing of it
         coverage=tuple(CoverageReceipt(**_scalars(CoverageReceipt, one)) for one in data.get("coverage", ())),
         nothing_shown=tuple(map(str, data.get("nothing_shown", ()))),
+        left_out=tuple(map(_left_out_of, data.get("left_out", ()))),
     )
 
 
@@ -138,6 +140,13 @@ def _column_of(data: Mapping[str, Any]) -> ColumnReceipt:
         for name, one in _fields(ColumnReceipt, data).items()
     }
     return ColumnReceipt(**known)
+
+
+def _left_out_of(data: Mapping[str, Any]) -> LeftOutReceipt:
+    known = _scalars(LeftOutReceipt, {name: one for name, one in data.items() if name not in ("columns", "found")})
+    return LeftOutReceipt(
+        **known, columns=tuple(map(str, data["columns"])), found=LeftOut(**_scalars(LeftOut, data["found"]))
+    )
 
 
 def to_arrow(result: Result) -> bytes:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 import dpsql
 from benchmarks import discrete_noise, range_queries
 from dpsql.accounting import gaussian
 from dpsql.accounting.window import shown_once, window_delta, window_threshold
+from dpsql.answer.left_out import SURE, Z_LOW
 from dpsql.features.target_rule import INTERVALS, QUANTILES
 from dpsql.noise import divisible
 from dpsql.noise.divisible import (
@@ -233,6 +234,24 @@ def _quantiles(confidence: float) -> list[str]:
     return [f"{quantile:.2f}" for _, quantile in QUANTILES[confidence]] + [f"{fixed:.3f}"]
 
 
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}" if share < 0.0995 else f"{100 * share:.0f}"
+
+
+def _too_low(parts: int) -> list[str]:
+    """Return how often numbers are said to be too low, by the part that is missing, and from where in 80 %."""
+    missing = np.array([0.0, 0.02, 0.05, 0.08, 0.15, 0.2])
+    least = (SURE + float(ndtri(0.8))) / parts
+    chances = ndtr(missing / (1 - missing) * parts - SURE)
+    return [*map(_percent, chances), f"{100 * least / (1 + least):.1f}"]
+
+
+def _wrong_if_printed() -> list[str]:
+    """Return how often a printed lower end is too high, by what is left out in standard deviations."""
+    left_out = np.array([1.5, 2.0, 2.5, 3.0, 4.0, 5.0])
+    return [*map(_percent, ndtr(-np.maximum(Z_LOW, SURE - left_out)) / ndtr(left_out - SURE))]
+
+
 def _budget(epsilon: float, settings: str) -> float:
     """Return the rho of a unit's budget of this epsilon and delta 1e-6."""
     with dpsql.connect() as session:
@@ -258,7 +277,7 @@ def _printed(page: str, pattern: str) -> list[str]:
 
 
 _SHARES, _PROOF, _ERRATA = "docs/divisible-noise.md", "docs/proofs/divisible-noise.md", "docs/errata-divisible.md"
-_LEDGER, _WINDOW = "docs/proofs/ledger.md", "docs/proofs/window.md"
+_LEDGER, _WINDOW, _LEFT_OUT = "docs/proofs/ledger.md", "docs/proofs/window.md", "docs/proofs/left-out.md"
 _TOTALS, _DISCRETE = "docs/proofs/running-totals.md", "docs/proofs/discrete-gaussian.md"
 _SPENT = r"spent: ([\d.]+) of 3"
 _SIX, _EIGHT_WITH_POWERS = " | ".join(["{}"] * 6), " | ".join(["{} ({})"] * 8)
@@ -332,6 +351,11 @@ QUOTES = (
     Quote(_TOTALS, "| binary tree, tuned | {} | {} | **{}** | {} | {} | {}", _tuned_tree, is_long=True),
     Quote(_TOTALS, "square root has {} times the error of plain noise on one day, with `m = 7` {} times", _single_days),
     Quote(_TOTALS, "At `n = 365`, `m = 7` it is {}, and {} is attained", _sensitivities),
+    *(
+        Quote(_LEFT_OUT, f"| 1/{parts} | {' | '.join(['{} %'] * 7)} |", partial(_too_low, parts))
+        for parts in (30, 20, 15)
+    ),
+    Quote(_LEFT_OUT, f"| wrong if printed | 100 % | {' | '.join(['{} %'] * 6)} |", _wrong_if_printed),
     Quote("docs/proofs/top-k.md", "{} % more noise at `k = 10`, {} % at 100.", _noisier_top_k),
     *(
         Quote("docs/proofs/target.md", f"| {confidence} | {{}} | {{}} | {{}} | {{}} |", partial(_quantiles, confidence))

@@ -11,7 +11,7 @@ import dpsql
 from dpsql.answer import printed_table
 from dpsql.answer.screen import MOST_CHARACTERS, MOST_LINES
 
-_HEADS = ("nothing", "missed", "null", "error", "bounds", "price", "groups", "notes")
+_HEADS = ("nothing", "too", "whole", "missed", "within", "null", "error", "bounds", "price", "groups", "notes")
 """Words that lines below an answer begin with, in their order."""
 
 

@@ -16,7 +16,7 @@ from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, catalog, database
 from dpsql.engine.connection import Cursor
 from dpsql.features.auto_histograms import Question
-from dpsql.model.frame import COVERAGE_KINDS
+from dpsql.model.statistic_kinds import COVERAGE_KINDS
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.noise_sources import silence
 

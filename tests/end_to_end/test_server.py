@@ -32,7 +32,7 @@ from dpsql.frontends.server.doors import Certificate, Urls
 from dpsql.frontends.server.messages import OF_AN_ANSWER
 from dpsql.frontends.server.routes import AnalystRoutes, CuratorRoutes
 from dpsql.frontends.server.settings import Settings
-from dpsql.remote.wire import ARROW, PARQUET
+from dpsql.remote.wire import ARROW, PARQUET, receipt_of
 from tests.end_to_end.prepared import with_own_state
 from tests.serving import QUICK, Seen, ask, door, in_background, request, token_of
 
@@ -126,6 +126,8 @@ def test_a_question_is_taken_looked_at_and_fetched_in_every_form(session: dpsql.
     looked = request(urls.analysts, "GET", f"{address}?wait=30", name="ana").json
     assert (looked["state"], looked["rows"], looked["columns"]) == ("done", 7, ["ward", "n"])
     assert looked["receipt"]["charged_rho"] == RHO
+    receipt = receipt_of(looked["receipt"])
+    assert (looked["missing"], looked["kept"]) == ([*receipt.missing], [*receipt.kept])
     forms = {form: request(urls.analysts, "GET", f"{address}/result.{form}", name="ana") for form in FORMS}
     rows = forms["json"].json
     assert [set(row) for row in rows] == [{"ward", "n"}] * 7

@@ -10,7 +10,7 @@ from scipy import stats
 
 import dpsql
 from dpsql.accounting.sparse_histogram import WeightedProfile
-from dpsql.answer import points
+from dpsql.answer import noisy_table
 from dpsql.features import key_rounds
 from dpsql.plan.features.key_rounds import COUNTED_KEYS
 from tests.end_to_end.receipts import receipt_of
@@ -52,7 +52,7 @@ def test_a_lonely_key_is_shown_as_often_as_both_thresholds_cost() -> None:
 
 def test_the_check_catches_a_round_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin states both rounds, and shows the keys of the first alone."""
-    table = points.noisy_table
+    table = noisy_table.noisy_table
     monkeypatch.setattr(
         key_rounds, "noisy_table", lambda offer, side: table(offer, side).slice(0, 0 if offer.rho_nano > 1e9 else None)
     )

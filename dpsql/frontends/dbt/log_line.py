@@ -1,4 +1,4 @@
-"""One line of dbt's log for each private model: what its answer lacks, or else the part that is counted.
+"""One line of dbt's log for each private model: what its answer lacks, or else what bounds may leave out of it.
 
 The price is in dbt's own line of the model, and everything else is in the receipt.
 """
@@ -36,16 +36,22 @@ def log_line(model: str, receipt: Receipt) -> str:
 
 def _wordings(receipt: Receipt) -> Iterator[str]:
     """Yield what is said of an answer, the longest wording first."""
+    if receipt.is_too_low and not receipt.nothing_shown:
+        yield from _of_left_out(receipt)
+        return
     if receipt.missing:
         yield from _shortened(receipt.missing[0])
         yield "no complete answer; see its receipt"
         return
     coverage = [*receipt.coverage, *(kept for one in receipt.sets for kept in one.receipt.coverage)]
-    if coverage:
+    warns = any(one.least_beyond or one.unknown or one.cut for one in coverage)
+    if receipt.left_out_wordings and not warns:
+        yield from _of_left_out(receipt)
+    elif coverage:
         worst = min(coverage, key=_sureness)
         yield from _of_column(worst) if worst.values else _of_bounds(worst)
-        return
-    yield f"{receipt.mechanism}{_MORE}"
+    else:
+        yield f"{receipt.mechanism}{_MORE}"
 
 
 def _shortened(sentence: str) -> Iterator[str]:
@@ -58,6 +64,14 @@ def _shortened(sentence: str) -> Iterator[str]:
     yield sentence
     for end in reversed([found.start() for found in _CLAUSE_ENDS.finditer(sentence)]):
         yield f"{sentence[:end]}{_MORE}"
+
+
+def _of_left_out(receipt: Receipt) -> Iterator[str]:
+    """Yield wordings of what bounds leave out of counts and sums."""
+    for wording in receipt.left_out_wordings:
+        yield f"{wording}{_MORE}"
+        yield wording
+    yield f"too low{_MORE}" if receipt.is_too_low else f"bounds may leave something out{_MORE}"
 
 
 def _of_bounds(worst: CoverageReceipt) -> Iterator[str]:

@@ -9,7 +9,7 @@ writes them nowhere: of a private model it runs ``CREATE TABLE … AS SELECT * F
 
 For people to read, receipts, budgets and plans are written below ``target/dpsql``. None of it holds a row, a key or a
 noisy value: plans, receipts and budgets are functions of policy, text and past releases. The shares that bounds keep
-are released numbers. They are in the receipt, and the lowest of them is in the log.
+and the rows that they leave out are released numbers. They are in the receipt, and the worst of them is in the log.
 """
 
 from __future__ import annotations

@@ -142,5 +142,6 @@ def _rewritten(receipt: Receipt, rewritten: Callable[[str], str]) -> Receipt:
             dataclasses.replace(one, of=rewritten(one.of), advice=rewritten(one.advice), unknown=rewritten(one.unknown))
             for one in receipt.coverage
         ),
+        left_out=tuple(dataclasses.replace(one, of=rewritten(one.of)) for one in receipt.left_out),
         sets=tuple(dataclasses.replace(one, receipt=_rewritten(one.receipt, rewritten)) for one in receipt.sets),
     )

@@ -386,10 +386,13 @@ async def _shown(query: Query, wait: float) -> None:
 def _state(query: Query) -> Response:
     content: dict[str, Any] = {"id": query.query_id, "state": query.state}
     if isinstance(query.outcome, Result):
+        receipt = query.outcome.receipt
         content |= {
             "rows": len(query.outcome),
             "columns": query.outcome.columns,
-            "receipt": to_json(query.outcome.receipt),
+            "receipt": to_json(receipt),
+            "missing": [*receipt.missing] if receipt else [],
+            "kept": [*receipt.kept] if receipt else [],
             "results": [f"/v1/queries/{query.query_id}/result.{form}" for form in FORMATS],
         }
     elif query.outcome is not None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from dpsql.accounting.profile import Profile
 from dpsql.accounting.sparse_histogram import SparseProfile, WeightedProfile
 from dpsql.errors import CalibrationError
 
+Floats = npt.NDArray[np.float64]
 LAWS = st.fixed_dictionaries(
     {
         "max_groups": st.integers(1, 6),
@@ -82,6 +84,35 @@ def test_a_unit_without_common_keys_is_told_by_what_is_beside() -> None:
     exact = pair_delta(1.0, tau, 0, 1, law)
     assert exact > 1.1 * fault
     assert SparseProfile(**law).delta(1.0, tau) == pytest.approx(exact, rel=1e-5)
+
+
+def _chosen_delta(epsilon: float, hidden: float, mu: float, shift: Floats, x: Floats) -> float:
+    """Return the delta of a release at each x beside N(mu, 1), the unit moving it by the shift at x."""
+    at_x = epsilon - math.log(hidden) - (mu * x - mu * mu / 2.0)
+    then = np.exp(gaussian.log_delta(at_x, shift))
+    return 1.0 - hidden + hidden * float((norm.pdf(x, mu) * then).sum()) * float(x[1] - x[0])
+
+
+@pytest.mark.parametrize("mu", [0.2, 1.0])
+@pytest.mark.parametrize("beside", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("hidden", [0.99, 1.0 - 1e-6])
+def test_what_follows_may_be_chosen_by_what_is_shown(mu: float, beside: float, hidden: float) -> None:
+    """The delta is never above that of the largest shift, which is docs/proofs/left-out.md, Theorem 4."""
+    x, most = np.linspace(-9.0, 9.0 + mu, 4_001), math.sqrt(beside)
+    always = np.full_like(x, most)
+    choices = [
+        always,
+        np.where(x > mu / 2.0, most, 1e-6),
+        np.where(x < mu / 2.0, most, 1e-6),
+        most * (1e-6 + np.abs(np.sin(3.0 * x))) / (1.0 + 1e-6),
+    ]
+    for epsilon in (0.1, 1.0, 2.0):
+        bound = hockey_stick(epsilon, hidden, math.sqrt(mu * mu + beside))[0]
+        found = [_chosen_delta(epsilon, hidden, mu, shift, x) for shift in choices]
+        assert max(found) <= bound * (1.0 + 1e-4)
+        assert found[0] == pytest.approx(bound, rel=1e-3)
+        # of a choice that may be larger, the bound is no bound
+        assert _chosen_delta(epsilon, hidden, mu, np.where(x > mu / 2.0, 2.0 * most, most), x) > bound
 
 
 @given(law=LAWS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 
 from dpsql import errors
 from dpsql.answer.layout import Layout
+from dpsql.answer.left_out import LeftOut, LeftOutReceipt
 from dpsql.answer.receipt import SetReceipt
 from dpsql.errors import BudgetError, DpsqlError, ParseError, Refusal, RemoteError, Span, UnsupportedQueryError
 from dpsql.remote.wire import error_of, error_to_json, receipt_of, result_of, scalar_of, to_arrow, to_json
@@ -108,14 +110,36 @@ def test_what_cannot_be_sent_says_so() -> None:
         to_json(b"x")
 
 
-@pytest.mark.parametrize("receipt", [RECEIPT, WHOLE])
+LEFT_OUT = LeftOutReceipt(
+    ("n", "m"),
+    "rows",
+    "patient",
+    LeftOut(-1.5, 0.1 + 0.2, 0.0, math.inf, 2.0**60, 3, is_of_shown=False),
+    is_amount=True,
+)
+LACKING = replace(
+    WHOLE, left_out=(LEFT_OUT,), sets=(SetReceipt(("city",), replace(RECEIPT, left_out=(LEFT_OUT,) * 2)),)
+)
+
+
+def test_receipts_of_other_versions_have_nothing_of_rows_left_out() -> None:
+    sent = json.loads(json.dumps(to_json(LACKING), allow_nan=False))
+    before = {name: value for name, value in sent.items() if name != "left_out"}
+    assert receipt_of(before).left_out == ()
+    newer = {**sent["left_out"][0], "of_a_newer_version": 1}
+    assert receipt_of({**sent, "left_out": [newer]}).left_out == (LEFT_OUT,)
+    with pytest.raises(KeyError):
+        receipt_of({**sent, "left_out": [{"of": "rows"}]})
+
+
+@pytest.mark.parametrize("receipt", [RECEIPT, WHOLE, LACKING])
 def test_a_receipt_arrives_whole(receipt: Receipt) -> None:
     sent = json.loads(json.dumps(to_json(receipt), allow_nan=False))
     assert receipt_of(sent) == receipt
     assert receipt_of({**sent, "of_a_newer_version": 1}) == receipt
 
 
-@pytest.mark.parametrize("receipt", [None, WHOLE])
+@pytest.mark.parametrize("receipt", [None, WHOLE, LACKING])
 def test_a_table_arrives_with_its_types_and_its_receipt(receipt: Receipt | None) -> None:
     table = pa.table({"city": ["Lund", None], "n": pa.array([1, 2], pa.decimal128(38, 0)), "x": [math.nan, math.inf]})
     arrived = result_of(to_arrow(Result(table, receipt)))
