@@ -88,7 +88,7 @@ def test_an_answer_that_is_too_low_says_so_first(session: dpsql.Session) -> None
     assert factor == pytest.approx(sum(true.values()) / sum(shown.values()), rel=0.2)
     assert not any(line.startswith(("bounds", "too low", "whole")) for line in others)
     # the first cells of the printed table
-    assert all(re.search(rf"{page} │ +≥ {shown[page]:,} ± ", str(answer)) for page in true)
+    assert all(re.search(rf"{page} +│ +≥ {shown[page]:,} ± ", str(answer)) for page in true)
 
 
 def test_the_estimate_of_each_group_is_between_its_ends(session: dpsql.Session) -> None:
