@@ -73,6 +73,11 @@ class Release:
         return float(np.mean(self.errors(self.numbers)))
 
     @property
+    def bias_over_draws(self) -> float:
+        """Mean bias of the estimate over the draws."""
+        return statistics.fmean(float(np.mean(self.errors(self.numbers * one.factor))) for one in self.draws)
+
+    @property
     def estimate(self) -> Floats:
         """Number that a reader has by ``dp_unbounded``: the bounded one if that is NULL."""
         return np.where(np.isnan(self.whole), self.numbers, self.whole)
@@ -195,7 +200,9 @@ def claims(found: Sequence[Measured]) -> Iterator[Claim]:
     yield from _on_errors([one for one in found if not one.table.is_cut], "hardly cut", mean=1.05, most=1.20)
     for one in found:
         if one.name in _MOST_BIASED:
-            yield Claim(f"{one.name}, bias of dp_unbounded", abs(one.bias(_estimate)), _MOST_BIASED[one.name])
+            over_draws = one.mean(lambda release: release.bias_over_draws)
+            name = f"{one.name}, bias of dp_unbounded ({over_draws:+.3f} over all draws)"
+            yield Claim(name, abs(one.bias(lambda release: release.estimate)), _MOST_BIASED[one.name])
     worst = min(found, key=lambda one: one.part_held)
     yield Claim(f"lower end above what is left out, most often of {worst.name}", 1.0 - worst.part_held, 0.07)
     not_lone = [one for one in found if one.name not in _LONE]
@@ -226,10 +233,6 @@ def _on_words(releases: Sequence[Release]) -> Iterator[Claim]:
     if right := [one for one in releases if abs(one.bias) < _HARDLY_BIASED]:
         part = _part(draw.is_too_low for one in right for draw in one.draws)
         yield Claim(f"of {len(right)} answers within {_HARDLY_BIASED:.0%}, those that say too low", part, 0.03)
-
-
-def _estimate(one: Release) -> Floats:
-    return one.estimate
 
 
 def _part(hits: Iterable[bool]) -> float:

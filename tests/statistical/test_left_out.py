@@ -28,7 +28,7 @@ pytestmark = pytest.mark.statistical
 ACCEPTED, CAUGHT = 1e-4, 1e-6
 PEOPLE, BOUND = 300, 2
 LEVELS = (0.5, 1.25, 4.0)
-STATES, MANY_STATES = 20, 400
+STATES, MANY_STATES = 20, 150
 Integers = npt.NDArray[np.int64]
 COLUMNS: dict[str, Callable[[Integers], Integers]] = {
     "count(*)": lambda rows: rows,
