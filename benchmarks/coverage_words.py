@@ -27,7 +27,7 @@ import dpsql
 from dpsql.answer import coverage_receipt, phrases
 from dpsql.answer.coverage import Kept
 from dpsql.answer.coverage_lines import CoverageReceipt
-from dpsql.answer.kept import kept_shares
+from dpsql.answer.bound_effects import kept_shares
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.model.estimates import Estimate, Ratio, Spread

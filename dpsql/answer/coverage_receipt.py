@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.answer import column_words, phrases, words
+from dpsql.answer.bound_effects import kept_shares, left_out_numbers
 from dpsql.answer.coverage import MUCH, Kept
 from dpsql.answer.coverage_lines import CoverageReceipt
 from dpsql.answer.covered_columns import Column, columns_of
 from dpsql.answer.cut_values import most_cut
 from dpsql.answer.join_words import why_cut
-from dpsql.answer.kept import kept_shares, left_out_numbers
 from dpsql.answer.left_out import LeftOut, LeftOutReceipt
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import shown_ids

@@ -9,31 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from dpsql.answer.bound_effects import shown_sum
 from dpsql.answer.exact import Reading, Runtime, no_keys, public_key_table, require_runs
 from dpsql.answer.held_pairs import hold_kept, hold_pairs
-from dpsql.answer.kept import shown_sum
 from dpsql.answer.left_out import LEAST_CUT_OF_ROWS, cut_exponent
-from dpsql.answer.left_out_values import read_left_out
+from dpsql.answer.left_out_values import read_left_out, write_left_out
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import shown_frame, stored_keys
 from dpsql.answer.round_keys import selected_ids
-from dpsql.answer.stored_beside import bounding_salt, store_beside
+from dpsql.answer.stored_beside import store_beside
 from dpsql.bound.coverage import numbers_of
-from dpsql.bound.left_out import PART_BITS, left_out_sql
+from dpsql.bound.left_out import PART_BITS
 from dpsql.cascade.serving import Serving
 from dpsql.model.estimates import LinearValue
 from dpsql.model.frame import NANO, Statistic
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.state import Charged, MeasuredGroups, Point, to_arrow
-
-if TYPE_CHECKING:
-    from dpsql.answer.stage import Inquiry
 
 _MOST_CUT_BITS = 60
 """The largest cut, in lattice steps, is two to this power."""
@@ -56,25 +52,23 @@ class _Measured:
 
 
 def require_left_out_runs(offer: Offer, runtime: Runtime) -> None:
-    """Find out that what bounds leave out can be read, if it is to be drawn; reads nothing.
+    """Find out that what bounds leave out can be read, of an offer that draws it; reads nothing.
 
     Raises:
         ReleaseError, SchemaError: as `prepare_stage`.
 
     """
-    frame, drawn = offer.query.frame, _drawn(offer)
-    if drawn:
-        covered = [_covered(one) for one in drawn]
-        sql = left_out_sql(frame, [(one, 0) for one in covered], STAND_IN_SALT, are_listed=frame.has_private_keys)
-        listed = no_keys(frame) if frame.has_private_keys else public_key_table(frame, runtime)
-        require_runs(frame, covered, sql, listed, runtime.engine)
+    frame, covered = offer.query.frame, [_covered(one) for one in _drawn(offer)]
+    sql = write_left_out(frame, [(one, 0) for one in covered], STAND_IN_SALT)
+    listed = no_keys(frame) if frame.has_private_keys else public_key_table(frame, runtime)
+    require_runs(frame, covered, sql, listed, runtime.engine)
 
 
-def hold_for_left_out(offer: Offer, reading: Reading | None, runtime: Runtime) -> None:
+def hold_for_left_out(offer: Offer, reading: Reading | None, salt: bytes, runtime: Runtime) -> None:
     """Let the reading of the numbers, and that of what bounds leave out, share a table; after a charge for both."""
     frame, measured = offer.query.frame, [_covered(one) for one in _drawn(offer)]
-    if reading and measured:
-        hold_kept(reading.bounded, measured, bounding_salt(frame, runtime), reading.public, runtime)
+    if reading:
+        hold_kept(reading.bounded, measured, salt, reading.public, runtime)
         hold_pairs(frame, numbers_of(offer.drawn), reading.public, runtime)
 
 
@@ -90,7 +84,15 @@ def numbers_alone(offer: Offer) -> Offer:
     )
 
 
-def release_left_out(offer: Offer, keys: pa.Table | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:
+def release_left_out(
+    offer: Offer,
+    keys: pa.Table | None,
+    charged: Charged,
+    runtime: Runtime,
+    salt: bytes,
+    share: float,
+    timeout_seconds: float | None,
+) -> None:
     """Draw and store the numbers of rows left out of an offer whose other statistics are stored.
 
     *Guarantee*: given all that was stored before, each number is rho-zCDP at its own level for adding or removing all
@@ -103,21 +105,20 @@ def release_left_out(offer: Offer, keys: pa.Table | None, charged: Charged, runt
         keys: the selected keys, of a frame whose keys are selected first.
         charged: what was charged for the offer.
         runtime: state, engine and source of noise.
-        inquiry: who asks.
+        salt: the salt of the frame.
+        share: aim for the noise of a number, as a part of the shown numbers together.
+        timeout_seconds: limit on reading raw data.
 
     Raises:
         EngineError: the charge stays and pays for asking again.
 
     """
     frame, side_table = offer.query.frame, runtime.state.side_table
-    measured, listed = _measured(offer, keys, runtime, inquiry.left_out_share)
-    if not measured:
-        return
+    measured, listed = _measured(offer, keys, runtime, share)
     exact: Mapping[Statistic, int] = {}
     if listed is None or listed.num_rows:
         cuts = [(one.covered, one.groups.cut_exponent) for one in measured]
-        salt = bounding_salt(frame, runtime)
-        exact = read_left_out(frame, cuts, salt, runtime, listed, inquiry.timeout_seconds)
+        exact = read_left_out(frame, cuts, salt, runtime, listed, timeout_seconds)
     for one in measured:
         level, pin = one.serving.level, one.serving.pin
         noise = runtime.noise_source.draw(RoundedGaussian(level.sigma * 2.0**PART_BITS), 1)
@@ -140,8 +141,6 @@ def _measured(
     """Return what is to be drawn, and the keys of its groups: the shown or the public ones; no keys without GROUP BY."""
     frame, side_table = offer.query.frame, runtime.state.side_table
     drawn = _drawn(offer)
-    if not drawn:
-        return [], None
     selected = selected_ids(frame, keys, runtime) if keys is not None else None
     found = shown_frame(offer, side_table, selected=selected)
     linears = {one.covered: one.value.linear for one in offer.query.estimates if isinstance(one.value, LinearValue)}

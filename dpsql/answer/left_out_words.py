@@ -29,6 +29,8 @@ _MOST_NAMED = 3
 """Largest number of columns whose factors stand in one line."""
 _AMOUNT = "an amount of "
 _SCALES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
+_BOUNDS = re.compile(r", contribution_\w+ => (?:\([^()]*\)|[^,()]+)")
+"""Bounds in a call, which a line leaves out."""
 _UNUSUAL = {"person": "people", "aircraft": "aircraft", "child": "children"}
 
 
@@ -44,9 +46,10 @@ def too_low(found: Sequence[Named], rows: int | None = None) -> list[str]:
     if not lows:
         return []
     (of_set, worst), *others = lows
-    more = ""
-    if others:
-        more = f"; {len(others)} more {'are' if len(others) > 1 else 'is'} too low"
+    more = f"; {len(others)} more are too low" if others else ""
+    if len(others) == 1:
+        ((its_set, other),) = others
+        more = f"; {_cut(its_set) or _name(other)} is too low, too"
     name = f"{_cut(of_set)}: " * bool(of_set) + (f"{_name(worst)}: " if _is_named(worst, found) else "")
     groups = f" of {_groups(worst.found)}" if rows is not None and worst.found.groups > rows else ""
     whose = f" of busy {plural(worst.unit)}"
@@ -74,20 +77,19 @@ def whole(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
     lows = _lows(found)
     if not lows:
         return []
-    alike = ", or more, if groups are cut alike"
-    of_set, worst = lows[0]
-    factor = factor_of(worst.found)
+    _, worst = lows[0]
+    alike = _if_alike([one.found for _, one in lows])
     call = f": {_call(worst)}" if worst.column else ""
-    if of_set or len(lows) == 1:
-        numbers = _name(worst) if is_named else "the numbers" if of_set else "these numbers"
-        heads = [f"about {factor} × {numbers}{f' of {_cut(of_set)}' * bool(of_set)}"]
-    else:
-        each = [f"{factor_of(one.found)} × {_name(one)}" for _, one in lows]
-        heads = [f"about {phrases.listed(each)}"] if len(lows) <= _MOST_NAMED else []
-        heads += [f"about {each[0]}"]
-        call = ": dp_unbounded" if call else ""
-    wordings = [f"{head}{alike}{end}" for head in heads for end in (call, "")]
-    return [*wordings, f"about {factor} ×{alike}"]
+    if call and len({one.column for _, one in lows}) > 1:
+        call = ": dp_unbounded"
+    is_named = is_named or len(lows) > 1
+    each = [f"{factor_of(one.found)} × {_numbers(of_set, one, is_named=is_named)}" for of_set, one in lows]
+    heads = [f"about {phrases.listed(each)}"] if len(lows) <= _MOST_NAMED else []
+    wordings = [f"{head}{alike}{end}" for head in (*heads, f"about {each[0]}") for end in (call, "")]
+    # text that can be pasted is worth more than the noun
+    short_one = f"about {factor_of(worst.found)} ×{alike}"
+    wordings[1:1] = [f"{short_one}{call}"] if len(lows) == 1 else []
+    return [*wordings, short_one]
 
 
 def too_low_and_whole(found: Sequence[Named], rows: int) -> list[str]:
@@ -95,9 +97,10 @@ def too_low_and_whole(found: Sequence[Named], rows: int) -> list[str]:
     warnings = too_low(found, rows)
     if not warnings:
         return []
-    factor = factor_of(_lows(found)[0][1].found)
+    _, worst = _lows(found)[0]
+    factor = factor_of(worst.found)
     wordings = (f"{one}; the whole is about {factor} × or more" for one in warnings)
-    return [*wordings, f"the whole is about {factor} × these numbers, or more"]
+    return [*wordings, f"the whole is about {factor} × {_numbers('', worst, is_named=len(found) > 1)} or more"]
 
 
 def bounds(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
@@ -111,7 +114,8 @@ def bounds(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
     clear = [one for _, one in found if one.found.could_be is not None]
     unclear = [one for _, one in found if one.found.could_be is None]
     if not unclear:
-        of = f" of {phrases.listed(_names(clear))}" if is_named else ""
+        names = [name for name in _names(clear) if name != "rows"]
+        of = f" of {phrases.listed(names)}" if is_named and names else ""
         return [*_could_be(clear, of), *_could_be(clear)]
     only_rows = not any(one.is_amount for one in unclear)
     hidden = "too few rows are shown to say how many bounds leave out"
@@ -125,7 +129,7 @@ def bounds(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
 
 def light_bars(found: LeftOut) -> str:
     """Say what light bars behind the numbers of a picture are."""
-    return f"light: about {factor_of(found)} × as much, if groups are cut alike"
+    return f"light: about {factor_of(found)} × as much{_if_alike([found])}"
 
 
 def sentence(one: LeftOutReceipt) -> str:
@@ -133,9 +137,7 @@ def sentence(one: LeftOutReceipt) -> str:
     found = one.found
     parts = []
     if found.is_too_low:
-        parts += [
-            f"numbers are too low: the whole is about {factor_of(found)} × as much, or more, if groups are cut alike"
-        ]
+        parts += [f"numbers are too low: the whole is about {factor_of(found)} × as much{_if_alike([found])}"]
     if found.is_of_shown:
         number = "amount" if one.is_amount else "number of rows"
         noise = f"{short(found.value, 4)} (standard deviation {short(found.sigma, 4)})"
@@ -168,8 +170,8 @@ def within_unknown(one: LeftOutReceipt, error: float) -> str:
     elif could_be is None:
         (why,) = bounds([("", one)])
     else:
-        most = most_of(one.found)
-        why = f"up to {most} of the {_nouns(one)} could be left out, too much to be sure of {100.0 * error:.6g} %"
+        most = f"up to {most_of(one.found)} of the {_nouns(one)} could be left out"
+        why = f"{most}, too much beside the noise to be sure of {100.0 * error:.6g} %"
     return cap_words.WITHIN_UNKNOWN.format(why=why)
 
 
@@ -292,6 +294,23 @@ def _could_be(clear: Sequence[LeftOutReceipt], of: str = "") -> Iterator[str]:
     yield head
 
 
+def _if_alike(found: Sequence[LeftOut]) -> str:
+    """Say on which condition estimates depend; that of a single group depends on none."""
+    return ", or more" if all(one.groups == 1 for one in found) else ", or more, if groups are cut alike"
+
+
+def _numbers(of_set: str, one: LeftOutReceipt, *, is_named: bool) -> str:
+    """Return the noun of the numbers of a column, and of a grouping set."""
+    if of_set:
+        return f"{_name(one) if is_named else 'the numbers'} of {_cut(of_set)}"
+    if not one.column and one.of == "rows":
+        # what is computed from a count need not have its factor
+        return "the counted rows"
+    if is_named or not one.column:
+        return _name(one)
+    return "this number" if one.found.groups == 1 else "these numbers"
+
+
 def _lows(found: Sequence[Named]) -> list[Named]:
     """Return the columns that are too low, the worst first."""
     lows = [(of_set, one) for of_set, one in found if one.found.is_too_low]
@@ -304,7 +323,7 @@ def _is_named(one: LeftOutReceipt, found: Sequence[Named]) -> bool:
 
 
 def _name(one: LeftOutReceipt) -> str:
-    return _cut(one.column or phrases.column_of(one.of))
+    return _cut(one.column or _BOUNDS.sub("", phrases.column_of(one.of)))
 
 
 def _names(found: Sequence[LeftOutReceipt]) -> list[str]:

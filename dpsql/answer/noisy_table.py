@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpsql.answer.bound_effects import unbounded_columns
 from dpsql.answer.estimates import COLUMNS, Z_95
-from dpsql.answer.kept import unbounded_columns
 from dpsql.answer.left_out import Z_HIGH
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import Agreed, shown_frame, stored_keys

@@ -15,7 +15,6 @@ from dpsql.answer.auto_notes import auto_notes
 from dpsql.answer.charge_items import asked_at, charge_items
 from dpsql.answer.estimates import Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
 from dpsql.answer.receipt import ColumnReceipt, Receipt
-from dpsql.cascade.left_out import chain_hash
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Serving
 from dpsql.cascade.servings import servings_of
@@ -26,7 +25,6 @@ from dpsql.mechanism.calibrate import (
     calibrate,
     guarantee,
     independent_guarantee,
-    level_of,
     unasked_nano,
     window_guarantee,
 )
@@ -34,9 +32,9 @@ from dpsql.mechanism.histogram import Histogram, Shape
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import AnyUnit, BoundedValue, NoValue, Quantile
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Norm, Statistic
-from dpsql.model.identity import base_hash, in_question, part_hash, statistic_hash
+from dpsql.model.identity import base_hash, part_hash, statistic_hash
 from dpsql.model.private_query import Buckets, FrameQuery
-from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS, LEFT_OUT_KINDS
+from dpsql.model.statistic_kinds import COVERAGE_KINDS, LEFT_OUT_KINDS
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem, State
 
 
@@ -86,6 +84,11 @@ class Offer:
         return tuple(serving for serving in self.servings if serving.level.statistic.kind in LEFT_OUT_KINDS)
 
     @property
+    def draws_left_out(self) -> bool:
+        """Whether a number of rows left out is drawn."""
+        return any(one.is_drawn for one in self.left_out)
+
+    @property
     def drawn(self) -> tuple[Statistic, ...]:
         """Statistics with a point that is drawn from exact values."""
         return tuple(serving.level.statistic for serving in self.servings if serving.is_drawn)
@@ -120,7 +123,9 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
         # whether a reader may ask does not hang on what AUTO found
         reader.require(asked_nano + sum(map(unasked_nano, parts, calibrations)))
     if not all(part.frame.rows_sql.relation for part in parts):
-        calibrations = [_measurable(*each, state, reader) for each in zip(parts, calibrations, strict=True)]
+        from dpsql.answer.gone_rows import measurable  # noqa: PLC0415 — few queries need it
+
+        calibrations = [measurable(*each, state, reader) for each in zip(parts, calibrations, strict=True)]
     offers = []
     for part, asked in zip(parts, calibrations, strict=True):
         calibration, chosen_nano, serve = asked, 0, servings_of
@@ -140,28 +145,6 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
         terms = (*guaranteed, calibration.rho_nano, items, calibration.auto_nano, levels, calibration.cut.delta)
         offers.append(Offer(part, calibration.histogram, servings, *terms, chosen_nano))
     return tuple(offers)
-
-
-def _measurable(query: FrameQuery, calibration: Calibration, state: State, reader: Reader) -> Calibration:
-    """Return the calibration with what is stored of bounds, if the rows are gone that it would be measured on."""
-    if query.frame.rows_sql.relation:
-        return calibration
-    found, levels_of_name = [], state.side_table.levels
-    for level in calibration.levels:
-        statistic = level.statistic
-        if statistic.kind not in BESIDE_KINDS:
-            found.append(level)
-            continue
-        stored = levels_of_name(chain_hash(statistic, query.frame, reader))
-        if not stored:
-            # coverage of before there were numbers of rows left out
-            statistic = in_question(statistic)
-            stored = levels_of_name(statistic_hash(statistic, query.frame))
-        if stored:
-            # as high as it was ever measured
-            most = min(level.rho_nano, stored[0].rho_nano)
-            found.append(level_of(statistic, most, calibration.histogram))
-    return replace(calibration, levels=tuple(found))
 
 
 def current(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:

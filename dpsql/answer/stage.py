@@ -33,11 +33,11 @@ from dpsql.answer.offer import Offer, make_receipt, offers_of
 from dpsql.answer.points import new_points
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.receipt import Receipt
-from dpsql.answer.stored_beside import bounding_frames, bounding_salt, store_beside
+from dpsql.answer.stored_beside import store_beside
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Mark
 from dpsql.model.frame import Frame, PublicKeys
-from dpsql.model.identity import frame_hash
+from dpsql.model.identity import base_hash, frame_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.operations.dialect import text_literal
@@ -139,7 +139,8 @@ def reading_of(offer: Offer, runtime: Runtime, shown_keys: pa.Table | None = Non
         ReleaseError, SchemaError: as `prepare_stage`.
 
     """
-    require_left_out_runs(offer, runtime)
+    if offer.draws_left_out:
+        require_left_out_runs(offer, runtime)
     numbers = tuple(one for one in offer.drawn if one.kind not in LEFT_OUT_KINDS)
     return prepare_reading(offer.query.frame, numbers, runtime, shown_keys) if numbers else None
 
@@ -156,10 +157,13 @@ def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
     """
     charged = charge_offers(stage.offers, runtime, inquiry)
     for offer, reading in zip(stage.offers, stage.readings, strict=True):
-        hold_for_left_out(offer, reading, runtime)
+        if offer.draws_left_out:
+            hold_for_left_out(offer, reading, bounding_salt(offer.query.frame, runtime), runtime)
         values = read_frame(reading, charged, runtime, inquiry.timeout_seconds) if reading else NO_VALUES
         release_frame(offer, values, charged, runtime, inquiry)
-        release_left_out(offer, stage.keys, charged, runtime, inquiry)
+        if offer.draws_left_out:
+            salt, share = bounding_salt(offer.query.frame, runtime), inquiry.left_out_share
+            release_left_out(offer, stage.keys, charged, runtime, salt, share, inquiry.timeout_seconds)
     return charged
 
 
@@ -259,6 +263,22 @@ def release_frame(
     if changed and runtime.logs_changes and not values.is_released:
         tell_curator(release.analyst, change_sentences(release))
     return replace(values, exact=replace(exact, new_keys=None, snapshot=None), is_released=True)
+
+
+def bounding_frames(frame: Frame) -> tuple[Frame, ...]:
+    """Return a frame, with the one in whose finer groups units are bounded if there is one."""
+    return tuple(filter(None, (frame, frame.bounding.finer)))
+
+
+def bounding_salt(frame: Frame, runtime: Runtime) -> bytes:
+    """Return the salt by which units are bounded, that of the finest frame; store frames that are not stored yet."""
+    salt = b""
+    for one in bounding_frames(frame):
+        tables = [name for name, _ in one.rows.table_versions]
+        salt = runtime.state.side_table.frame_salt(
+            frame_hash(one), one.rows.unit, tables, base_hash(one), one.generation
+        )
+    return salt
 
 
 def _choices(part: Offer, reader: Reader) -> list[AutoChoice]:

@@ -1,4 +1,4 @@
-"""Points beside the numbers of a frame, with places of their own; and the salt by which a frame bounds units."""
+"""Points beside the numbers of a frame, which have places of their own in place of keys."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from dpsql.answer.exact import Runtime
 from dpsql.model.frame import Frame
-from dpsql.model.identity import base_hash, frame_hash
 from dpsql.state import Additions, Charged, MeasuredGroups, Pin, Point, SideTable, to_arrow
 
 
@@ -48,19 +46,3 @@ def store_beside(
         measured_groups=measured_groups,
     )
     side_table.store(name, additions)
-
-
-def bounding_frames(frame: Frame) -> tuple[Frame, ...]:
-    """Return a frame, with the one in whose finer groups units are bounded if there is one."""
-    return tuple(filter(None, (frame, frame.bounding.finer)))
-
-
-def bounding_salt(frame: Frame, runtime: Runtime) -> bytes:
-    """Return the salt by which units are bounded, that of the finest frame; store frames that are not stored yet."""
-    salt = b""
-    for one in bounding_frames(frame):
-        tables = [name for name, _ in one.rows.table_versions]
-        salt = runtime.state.side_table.frame_salt(
-            frame_hash(one), one.rows.unit, tables, base_hash(one), one.generation
-        )
-    return salt

@@ -150,7 +150,7 @@ def _bits(frame: Frame, statistic: Statistic) -> int:
 def _whole_and_keep(frame: Frame, i: int, statistic: Statistic) -> tuple[str, str]:
     """Return what a unit has in a group before bounds, and what its number keeps of it, in the steps of lost_i."""
     bits, whole = _bits(frame, statistic), f"whole_{i}"
-    if statistic.kind == "rows":
+    if bits and statistic.kind == "rows":
         whole = f"least({whole}, {2**_ROW_BITS}) * {2**bits}"
     elif bits:
         most = f"{2**_SUM_BITS}::HUGEINT"

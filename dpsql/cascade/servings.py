@@ -23,6 +23,7 @@ from dpsql.mechanism.window import free_level, free_level_above, is_free_level
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import FrameQuery
+from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.noise.correlated_gaussian import MOST_RISES, TAU_LOSS, rounding_loss
 from dpsql.state import DELTA_UNITS_PER_ONE, Pin, State, delta_units_up
 from dpsql.state import Level as StoredLevel
@@ -51,6 +52,8 @@ def servings_of(
     def from_cascade(level: Level) -> Serving:
         return _Cascade(query, calibration, level, state, reader, asked_nano).serving()
 
+    if not any(level.statistic.kind in LEFT_OUT_KINDS for level in calibration.levels):
+        return tuple(map(from_cascade, calibration.levels))
     return each_served(query, calibration, state, reader, asked_nano, from_cascade)
 
 

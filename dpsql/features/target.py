@@ -37,6 +37,7 @@ from dpsql.answer.stage import (
     NO_VALUES,
     FrameValues,
     Inquiry,
+    bounding_salt,
     charge_offers,
     prepare_stage,
     read_frame,
@@ -214,7 +215,8 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
             last, is_granted = _last_offer(part, levels, state, reader) if stop else last, True
             state.ledger.require(part.frame.rows.unit, last.items, reader.name)
         if offer.items and reading is None:
-            require_left_out_runs(whole, runtime)
+            if whole.draws_left_out:
+                require_left_out_runs(whole, runtime)
             reading = prepare_reading(part.frame, part.statistics, runtime)
         try:
             charged = charge_offers([offer], runtime, inquiry)
@@ -224,7 +226,8 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
             # others took the budget meanwhile
             return replace(stop, ending="budget"), total
         if offer.drawn and reading and values is None:
-            hold_for_left_out(whole, reading, runtime)
+            if whole.draws_left_out:
+                hold_for_left_out(whole, reading, bounding_salt(part.frame, runtime), runtime)
             values = read_frame(reading, charged, runtime, inquiry.timeout_seconds)
         after = release_frame(offer, values if offer.drawn and values else NO_VALUES, charged, runtime, inquiry)
         values = after if offer.drawn else values
@@ -253,7 +256,7 @@ def _release_last(query: WithinTarget, stop: Stop, runtime: Runtime, inquiry: In
 
     """
     stage = prepare_stage([at_step(query.first, stop.rho_nano)], runtime, inquiry.reader)
-    if is_new and not any(one.is_drawn for offer in stage.offers for one in offer.left_out):
+    if is_new and not any(offer.draws_left_out for offer in stage.offers):
         return Charged()
     levels, most_nano = levels_at(query.first, steps_up(query.first)[-1]), highest_nano(query.first)
     offers = (with_guarantee_of_cap(one, most_nano, runtime.state) for one in stage.offers)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from dpsql.answer.kept import left_out_numbers
+from dpsql.answer.bound_effects import left_out_numbers
 from dpsql.answer.left_out import LeftOut
 from dpsql.answer.offer import Offer
 from dpsql.features.target_rule import Step, measured, quantile_of, upper_quantile

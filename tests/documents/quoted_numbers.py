@@ -283,7 +283,6 @@ _SPENT = r"spent: ([\d.]+) of 3"
 _SIX, _EIGHT_WITH_POWERS = " | ".join(["{}"] * 6), " | ".join(["{} ({})"] * 8)
 
 QUOTES = (
-    Quote("README.md", "here {}. Otherwise", partial(_printed, "README.md", r"exceeds ([\d.]+)")),
     Quote("README.md", "as epsilon {}.", partial(_printed, "README.md", _SPENT)),
     Quote("README.md", "not {}.", lambda: [f"{10 * float(*_printed('README.md', _SPENT)):.2f}"]),
     Quote("docs/tutorial-sql.md", "so far: {} of 3.", partial(_printed, "docs/tutorial-sql.md", _SPENT)),

@@ -35,7 +35,9 @@ def require_short(printed: str) -> None:
     assert 1 <= len(lines) <= MOST_LINES, printed
     assert all(len(line) <= MOST_CHARACTERS for line in lines), printed
     heads = [line.split(maxsplit=1)[0] for line in lines if not line.startswith(" ")]
-    assert heads == sorted(set(heads), key=_HEADS.index), printed
+    assert heads == sorted(heads, key=_HEADS.index), printed
+    # rows left out, and coverage of other columns, have a line each
+    assert all(heads.count(head) == 1 or head == "bounds" for head in heads), printed
     assert "price" in heads, printed
     assert "…" not in "".join(lines).replace("low … high", ""), f"a line is cut: {printed}"
 

@@ -101,7 +101,7 @@ def test_the_worst_of_several_columns_comes_first() -> None:
     columns = WIDTH, replace(WIDTH, name="cost")
     first, second, *_ = lines(left_out=(rows(FIRES), amount(AMOUNT)), columns=columns)
     assert first.startswith("too low  cost: at least 1.07 million, probably about 1.23 million is left out")
-    assert first.endswith("; 1 more is too low")
+    assert first.endswith("; n is too low, too")
     assert second == "whole    about 1.54 × cost and 1.27 × n, or more, if groups are cut alike: dp_unbounded"
     # a column that is not too low is not multiplied
     first, second, *_ = lines(left_out=(rows(FIRES), amount(replace(AMOUNT, value=0.0))), columns=columns)
@@ -125,8 +125,11 @@ def test_a_grouping_set_is_named_if_there_are_several() -> None:
     assert one[0].startswith("too low  at least 44,000")
     two = lines(sets=(by_city, in_all))
     assert two[0].startswith("too low  (): at least 76,000, probably about 90,000 rows")
-    assert two[0].endswith("; 1 more is too low")
-    assert two[1] == "whole    about 1.42 × the numbers of (), or more, if groups are cut alike: dp_unbounded(n)"
+    assert two[0].endswith("; (city) is too low, too")
+    assert two[1] == "whole    about 1.42 × n of () and 1.27 × n of (city), or more, if groups are cut alike"
+    assert lines(sets=(in_all, replace(by_city, receipt=replace(RECEIPT, left_out=(rows(QUIET),)))))[1] == (
+        "whole    about 1.42 × the numbers of (), or more: dp_unbounded(n)"
+    )
     receipt = replace(RECEIPT, sets=(by_city, in_all))
     assert [told.partition(":")[0] for told in receipt.kept] == ["(city)", "()"]
     assert receipt.too_low_of("n") is None, "its sets have factors of their own"
@@ -141,6 +144,8 @@ def test_coverage_of_other_columns_gives_way_to_the_warning() -> None:
     assert heads(both) == ["error", "bounds", "bounds", "price"]
     assert both[1].startswith("bounds  no sign that rows of n are left out; up to 9 % could be")
     assert both[2] == "bounds  avg(hits): at least 646 units may have uncounted rows"
+    computed = lines(left_out=(rows(QUIET, columns=()),), coverage=kept)
+    assert computed[1].startswith("bounds  no sign that rows are left out; up to 9 %")
     missed = lines(MISSED, left_out=(rows(QUIET),), coverage=kept)
     assert heads(missed) == ["missed", "error", "bounds", "price"]
     assert missed[2] == both[2]
@@ -156,12 +161,11 @@ def test_a_join_of_single_rows_keeps_its_place_if_there_is_room() -> None:
 
 def test_truth_values_that_are_null_say_why() -> None:
     note = left_out_words.within_unknown(rows(QUIET), 0.1)
-    assert note == (
-        "NULL in truth values about the target: up to 9 % of the rows could be left out, too much to be sure of 10 %"
-    )
+    why = "up to 9 % of the rows could be left out, too much beside the noise to be sure of 10 %"
+    assert note == f"NULL in truth values about the target: {why}"
     shown = lines(note, left_out=(rows(QUIET),))
     assert heads(shown) == ["within", "error", "price", "groups"]
-    assert shown[0] == "within  NULL: up to 9 % of the rows could be left out, too much to be sure of 10 %"
+    assert shown[0] == f"within  NULL: {why}"
     too_low = left_out_words.within_unknown(rows(FIRES), 0.1)
     assert too_low.endswith("numbers are too low, because rows are left out")
     assert heads(lines(too_low, left_out=(rows(FIRES),)))[0] == "too low"
@@ -184,8 +188,28 @@ def test_truth_values_that_are_null_say_why() -> None:
 def test_the_estimate_is_asked_for_with_text_that_can_be_pasted(column: str, of: str, call: str) -> None:
     (wording, *_) = left_out_words.whole([("", rows(FIRES, column, of=of))])
     assert wording.endswith(f"cut alike: {call}")
+    (unnamed, *_) = lines(left_out=(rows(FIRES, column, of=of),))[1:]
+    assert unnamed.endswith(call)
     (none, *_) = left_out_words.whole([("", rows(FIRES, columns=()))])
     assert none.endswith("cut alike")
+
+
+def test_one_group_has_its_own_estimate() -> None:
+    alone = lines(left_out=(rows(replace(FIRES, groups=1)),), table=PrintedTable("", 1))
+    assert alone[1] == "whole    about 1.27 × this number, or more: dp_unbounded(n)"
+    assert "alike" not in left_out_words.sentence(rows(replace(FIRES, groups=1)))
+
+
+def test_what_is_computed_from_a_count_has_no_factor() -> None:
+    """A ratio of two sums is not too low as they are."""
+    bounded = "sum(cost, contribution_bounds_per_row => (0, 50))"
+    count, total = rows(FIRES, columns=()), replace(amount(AMOUNT), columns=(), of=bounded)
+    first, second, *_ = lines(left_out=(count,))
+    assert first.startswith("too low  at least 44,000")
+    assert second == "whole    about 1.27 × the counted rows, or more, if groups are cut alike"
+    assert lines(left_out=(total,))[1] == "whole    about 1.54 × sum(cost), or more, if groups are cut alike"
+    both = lines(left_out=(count, total))[1]
+    assert both == "whole    about 1.54 × sum(cost) and 1.27 × the counted rows, or more, if groups are cut alike"
 
 
 def numbers_of(text: str) -> list[float]:
@@ -211,7 +235,7 @@ def test_no_wording_claims_more_than_the_numbers() -> None:
 
 def test_there_are_four_short_lines_at_most() -> None:
     huge = replace(FIRES, value=1.23e18, sigma=1e17, shown=1.0, shown_sigma=0.1, groups=10**7)
-    notes = [(), (MISSED,), (UNBOUNDED,), (MISSED, UNBOUNDED, NOTE, single_row(LONG, LONG))]
+    notes = [(), (MISSED,), (MISSED, UNBOUNDED, NOTE, single_row(LONG, LONG))]
     notes += [(MISSED, UNBOUNDED, left_out_words.within_unknown(rows(QUIET), 0.1))]
     kept = [(), (coverage(LONG, 0.78, beyond=10**7, least=10**6),), (of_column(LONG, least=10**6), of_column("a"))]
     columns = [
@@ -221,16 +245,21 @@ def test_there_are_four_short_lines_at_most() -> None:
         (rows(ELSEWHERE, LONG, of=LONG), rows(UNCLEAR)),
     ]
     nothing: list[tuple[str, ...]] = [(), (f"groups by ({LONG}): coarser keys help", LONG)]
-    tables = [PrintedTable("", 5, end_columns=(LONG, f"{LONG}_high")), PrintedTable("", 5), PrintedTable("", 0)]
-    unknown: list[dict[str, str]] = [{}, {LONG: "[0, 500]"}]
-    for said, covered, left, empty, table, nulls in itertools.product(notes, kept, columns, nothing, tables, unknown):
+    ends = PrintedTable("", 5, end_columns=(LONG, f"{LONG}_high"))
+    tables: list[tuple[PrintedTable, dict[str, str]]] = [(ends, {LONG: "[0, 500]"}), (PrintedTable("", 5), {})]
+    for said, covered, left, empty, (table, nulls) in itertools.product(notes, kept, columns, nothing, tables):
         found = lines(*said, coverage=covered, left_out=left, nothing_shown=empty, unknown=nulls, table=table)
         assert 1 <= len(found) <= MOST_LINES, found
         assert max(map(len, found)) <= MOST_CHARACTERS
         assert "price" in heads(found)
-        fires = table.rows > 0 and any(one.found.is_too_low for one in left)
+        fires = any(one.found.is_too_low for one in left)
         assert heads(found)[len(empty) > 0 : 2].count("too low") == fires
         assert ("×" in " ".join(found)) == fires, "the factor is never left out"
+
+
+def test_an_answer_without_rows_has_no_warning() -> None:
+    found = lines(left_out=(rows(FIRES),), nothing_shown=("LIMIT left out all 7 groups",), table=PrintedTable("", 0))
+    assert heads(found) == ["nothing", "price", "groups"]
 
 
 def receipt_with(*found: LeftOutReceipt) -> Receipt:

@@ -167,6 +167,12 @@ def test_pairs_give_what_rows_give(laboratory: Laboratory, case: Case) -> None:
     _check(laboratory, case)
 
 
+@settings(_SHORT, max_examples=2)
+@given(case=cases().filter(lambda case: not case.query.keys))
+def test_pairs_of_frames_without_keys_give_what_rows_give(laboratory: Laboratory, case: Case) -> None:
+    assert _check(laboratory, case)
+
+
 @pytest.mark.long
 @settings(max_examples=2000, suppress_health_check=list(HealthCheck))
 @given(case=st.one_of(cases(), normed_cases()))

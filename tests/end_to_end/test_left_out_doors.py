@@ -1,0 +1,96 @@
+"""A web log whose busy visitors are cut: every door says first that numbers are too low, and by how much."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpsql
+from dpsql.frontends.dbt.log_line import log_line
+from dpsql.remote.wire import result_of, to_arrow
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise
+
+VISITORS, MOST = 2_000, 400
+WARNING = r"too low  at least [\d,]+, probably about [\d,]+ rows of busy visitors are left out"
+
+
+def log() -> pd.DataFrame:
+    """Return hits by a Pareto law of index 1.2, on seven pages."""
+    sizes = np.minimum(((np.arange(VISITORS) + 0.5) / VISITORS) ** (-1 / 1.2), MOST).astype(int)
+    visitor = np.repeat(np.arange(VISITORS), sizes)
+    row = np.arange(len(visitor))
+    return pd.DataFrame({"visitor": visitor, "page": [f"/{one}" for one in (visitor + row) % 7]})
+
+
+@pytest.fixture(scope="module")
+def answer() -> Iterator[dpsql.Result]:
+    """Return hits by page, of which a visitor counts on 2 pages with 2 rows each."""
+    hits = log()
+    with dpsql.connect() as session:
+        session._runner.noise_source = seeded_noise(2)
+        session.connection.execute("CREATE TABLE log AS FROM hits")
+        assert len(hits) > VISITORS
+        session.sql("CALL dp_unit('visitor', epsilon_budget := 100, delta_budget := 1e-3)")
+        session.sql(
+            "CALL dp_protect('log', unit := 'visitor', privacy_unit_column := 'visitor', "
+            "max_groups_contributed := 2, max_rows_per_group := 2)"
+        )
+        yield session.sql("SELECT page, count(*) AS n FROM log GROUP BY page", epsilon=5, delta=1e-6)
+
+
+def test_what_is_said_is_true(answer: dpsql.Result) -> None:
+    (lost,) = receipt_of(answer).left_out
+    shown = {page for page, _ in answer}
+    truly = int(log()["page"].isin(shown).sum()) - lost.found.shown
+    assert lost.found.is_too_low
+    assert lost.found.groups == len(shown)
+    assert 0.3 * truly < lost.found.least < truly + 4.0 * lost.found.shown_sigma
+    assert lost.columns == ("n",)
+
+
+def test_every_door_warns_first(answer: dpsql.Result, capsys: pytest.CaptureFixture[str]) -> None:
+    receipt = receipt_of(answer)
+    answer.show()
+    printed = capsys.readouterr().out
+    box, _, below = printed.partition("too low")
+    assert box.count("≥ ") == len(answer)
+    (first, second, *_) = f"too low{below}".splitlines()
+    assert pd.Series([first]).str.fullmatch(WARNING).all(), first
+    assert second.startswith("whole    about ")
+    assert second.endswith(" × these numbers, or more, if groups are cut alike: dp_unbounded(n)")
+
+    page = answer._repr_html_()
+    assert page.count("≥ ") == len(answer)
+    assert page.index(first) < page.index("whole    about") < page.index("<summary>")
+    assert escape(str(receipt)) in page
+
+    picture = answer.plot().texts[0].get_text()
+    assert first in picture
+    assert "light: about " in picture
+
+    assert first in answer.lines_below(receipt_at="FROM dp_receipt()")
+    assert log_line("hits", receipt).startswith("hits: too low: at least ")
+    assert receipt.kept[0].startswith("numbers are too low: the whole is about ")
+
+
+def test_a_reader_at_a_server_sees_the_same(answer: dpsql.Result) -> None:
+    there = result_of(to_arrow(answer))
+    assert there.printed().partition("price")[0] == answer.printed().partition("price")[0]
+    assert str(there.receipt) == str(answer.receipt)
+
+
+def test_a_frame_has_it_in_its_receipt() -> None:
+    hits: Any = log()
+    unit = dpsql.unit("visitor of doors", column="visitor", epsilon_budget=100, delta_budget=1e-3)
+    sizes = hits.dp.groupby("page", unit=unit, epsilon=5, max_groups=2, max_rows_per_group=2).size()
+    record = sizes.attrs["dpsql"]
+    assert "numbers are too low: the whole is about " in repr(record)
+    assert "dp_unbounded" not in repr(record)
+    assert json.loads(json.dumps(record))["left_out"][0]["unit"] == "visitor of doors"
