@@ -138,7 +138,7 @@ def release_left_out(
 def _measured(
     offer: Offer, keys: pa.Table | None, runtime: Runtime, share: float
 ) -> tuple[list[_Measured], pa.Table | None]:
-    """Return what is to be drawn, and the keys of the shown groups; no keys if all groups of the frame are measured."""
+    """Return what is to be drawn, and the keys of its groups: the shown or the public ones; no keys without GROUP BY."""
     frame, side_table = offer.query.frame, runtime.state.side_table
     drawn = _drawn(offer)
     selected = selected_ids(frame, keys, runtime) if keys is not None else None
@@ -155,8 +155,9 @@ def _measured(
         measured.append(
             _Measured(serving, covered, MeasuredGroups(pin.statistic_hash, pin.rho_nano, cut, shown, sigma, ids))
         )
-    listed = stored_keys(frame, side_table).take(to_arrow(found.shown)) if frame.has_private_keys else None
-    return measured, listed
+    if frame.has_private_keys:
+        return measured, stored_keys(frame, side_table).take(to_arrow(found.shown))
+    return measured, public_key_table(frame, runtime)
 
 
 def _drawn(offer: Offer) -> list[Serving]:

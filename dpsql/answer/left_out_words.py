@@ -114,8 +114,8 @@ def bounds(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
     clear = [one for _, one in found if one.found.could_be is not None]
     unclear = [one for _, one in found if one.found.could_be is None]
     if not unclear:
-        names = [name for name in _names(clear) if name != "rows"]
-        of = f" of {phrases.listed(names)}" if is_named and names else ""
+        named = [name for name in _names(clear) if name != "rows"]
+        of = f" of {phrases.listed(named)}" if is_named and named else ""
         return [*_could_be(clear, of), *_could_be(clear)]
     only_rows = not any(one.is_amount for one in unclear)
     hidden = "too few rows are shown to say how many bounds leave out"
