@@ -29,7 +29,7 @@ from dpsql.model.estimates import LinearValue
 from dpsql.model.frame import NANO, Statistic
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.operations.row_sql import STAND_IN_SALT
-from dpsql.state import Charged, MeasuredGroups, Point, to_arrow
+from dpsql.state import Charged, MeasuredGroups, Point, SideTable, to_arrow
 
 _MOST_CUT_BITS = 60
 """The largest cut, in lattice steps, is two to this power."""
@@ -131,6 +131,7 @@ def release_left_out(
             sigma=level.sigma,
             tau=None,
             threshold_delta_units=0,
+            source_rho_nano=_paid_with(one.serving, side_table),
         )
         store_beside(point, charged, frame, side_table, pins=(pin,), measured_groups=(one.groups,))
 
@@ -138,7 +139,7 @@ def release_left_out(
 def _measured(
     offer: Offer, keys: pa.Table | None, runtime: Runtime, share: float
 ) -> tuple[list[_Measured], pa.Table | None]:
-    """Return what is to be drawn, and the keys of its groups: the shown or the public ones; no keys without GROUP BY."""
+    """Return what is to be drawn, and the keys of its groups: shown or public ones, and none without GROUP BY."""
     frame, side_table = offer.query.frame, runtime.state.side_table
     drawn = _drawn(offer)
     selected = selected_ids(frame, keys, runtime) if keys is not None else None
@@ -163,6 +164,13 @@ def _measured(
 def _drawn(offer: Offer) -> list[Serving]:
     """Return the servings of an offer whose numbers of rows left out are to be drawn."""
     return [one for one in offer.left_out if one.is_drawn]
+
+
+def _paid_with(serving: Serving, side_table: SideTable) -> int | None:
+    """Return the place of the number whose charge has paid for a new one. Return None if the charge is its own."""
+    stored = side_table.levels(serving.pin.statistic_hash)
+    top = max((one.rho_nano for one in stored), default=0)
+    return top if serving.pin.rho_nano < top else None
 
 
 def _covered(serving: Serving) -> Statistic:

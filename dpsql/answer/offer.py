@@ -32,7 +32,7 @@ from dpsql.mechanism.histogram import Histogram, Shape
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import AnyUnit, BoundedValue, NoValue, Quantile
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Norm, Statistic
-from dpsql.model.identity import base_hash, part_hash, statistic_hash
+from dpsql.model.identity import base_hash, in_question, part_hash, statistic_hash
 from dpsql.model.private_query import Buckets, FrameQuery
 from dpsql.model.statistic_kinds import COVERAGE_KINDS, LEFT_OUT_KINDS
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem, State
@@ -134,6 +134,10 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
 
             serve = seen_servings
         servings = serve(part, calibration, state, reader, asked_nano)
+        if len(servings) < len(calibration.levels):
+            served = {in_question(one.level.statistic) for one in servings}
+            levels = tuple(one for one in calibration.levels if in_question(one.statistic) in served)
+            calibration = replace(calibration, levels=levels)
         if any(one.disclosed.rho_nano != one.pin.asked_rho_nano for one in servings):
             from dpsql.answer.chosen_levels import nano_of_choices  # noqa: PLC0415 — few queries need it
 
@@ -141,8 +145,8 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
             calibration = replace(calibration, auto_nano=calibration.auto_nano + chosen_nano)
         guaranteed = _guarantee(part, calibration, servings)
         items = charge_items(servings, calibration.histogram)
-        levels = asked_at(part.frame.ceiling, calibration) if part.frame.ceiling else calibration.levels
-        terms = (*guaranteed, calibration.rho_nano, items, calibration.auto_nano, levels, calibration.cut.delta)
+        asked_levels = asked_at(part.frame.ceiling, calibration) if part.frame.ceiling else calibration.levels
+        terms = (*guaranteed, calibration.rho_nano, items, calibration.auto_nano, asked_levels, calibration.cut.delta)
         offers.append(Offer(part, calibration.histogram, servings, *terms, chosen_nano))
     return tuple(offers)
 

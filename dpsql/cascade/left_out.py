@@ -1,27 +1,39 @@
-"""How a number of rows left out is served: a stored one as it is, or a new one at the level that is not paid yet.
+"""How a number of rows left out is served: a stored one as it is, or a new one.
 
-A number belongs to the groups that were shown when it was drawn, and to its cut, so no other one is derived from it.
-The stored numbers of a statistic are a chain. The place of a number is the level up to which the chain is paid. Its own
-level, that of its noise, is its place less the place before it. So all numbers of a chain together cost the highest
-level, as the points of a cascade do. A new number is drawn if it has at least half of the level that is asked for.
+A number belongs to the released numbers that chose its groups and its cut. So it serves questions at the level of these
+numbers, and above; no other number is derived from it. The stored numbers of a statistic are a chain. The place of one
+is the level of the question that drew it.
+
+The chain is paid up to its highest place, as a cascade is. A number above all others takes seven eighths of what the
+chain rises by. One eighth is a reserve: a number below the highest place takes a sixteenth of its place, or half of
+what is left of the reserve, and costs nothing. All numbers together cost no more than the highest place
+(docs/proofs/left-out.md, "One chain").
 
 A reader with a limit has a chain of their own. What they hold of it adds up to no more than their limit, and nothing
-that they pay follows from others (docs/proofs/left-out.md, "One chain").
+that they pay follows from others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, Serving
 from dpsql.mechanism.calibrate import Calibration, Level, level_of
-from dpsql.model.frame import Frame, Statistic
+from dpsql.model.frame import NANO, Frame, Statistic
 from dpsql.model.identity import in_question, reader_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
+from dpsql.state import Level as StoredLevel
 from dpsql.state import Pin, State
+
+_PARTS = 8
+_OF_RISE = 7
+"""A number above all others takes so many eighths of what the chain rises by; the rest is the reserve."""
+MOST_RESERVED = 30
+"""Most numbers of a chain that the reserve pays for."""
 
 
 def chain_hash(statistic: Statistic, frame: Frame, reader: Reader) -> str:
@@ -42,6 +54,7 @@ def each_served(
     """Return how each statistic of a query is served, presence first: from its chain, or from its cascade.
 
     A reader who was shown coverage for this question, before there were numbers of rows left out, is shown it again.
+    A number of rows left out has no serving if its chain has nothing left for a new one, and no other one serves.
 
     Args:
         query: on one frame.
@@ -60,47 +73,74 @@ def each_served(
         if level.statistic.kind not in LEFT_OUT_KINDS:
             found.append(from_cascade(level))
             continue
-        served = _from_chain(query, calibration, level, state, reader, asked_nano)
-        found.append(served or from_cascade(replace(level, statistic=in_question(level.statistic))))
+        before = in_question(level.statistic)
+        question = (level.rho_nano, asked_nano, False, query.request.target is not None)
+        if _shown(statistic_hash(before, query.frame), question, state, reader):
+            found.append(from_cascade(replace(level, statistic=before)))
+        elif served := _from_chain(query, calibration, level, state, reader, asked_nano):
+            found.append(served)
     return tuple(found)
 
 
 def _from_chain(
     query: FrameQuery, calibration: Calibration, level: Level, state: State, reader: Reader, asked_nano: int
 ) -> Serving | None:
-    """Return how a number of rows left out is served. Return None if the reader was shown coverage in its place."""
-    frame, history = query.frame, state.history
-    asked = (level.rho_nano, asked_nano, False, query.request.target is not None)
-
-    def shown(name: str) -> list[int]:
-        pins = history.pins(name, reader.name)
-        alike = (one for one in pins if (one.asked_rho_nano, one.query_rho_nano, False, one.by_half_width) == asked)
-        return [one.rho_nano for one in alike]
-
-    if shown(statistic_hash(in_question(level.statistic), frame)):
-        return None
+    """Return how a number of rows left out is served. Return None if no stored one serves, and none can be drawn."""
+    frame, histogram, asked = query.frame, calibration.histogram, level.rho_nano
     name = chain_hash(level.statistic, frame, reader)
-    places = sorted(one.rho_nano for one in state.side_table.levels(name))
-    place = _place(places, level.rho_nano, shown(name))
-    before = max((one for one in places if one < place), default=0)
-    own = (
-        level if place - before == level.rho_nano else level_of(level.statistic, place - before, calibration.histogram)
-    )
-    steps = () if place in places else (Draw(own, None, 0.0, own),)
-    pin = Pin(reader.name, name, *asked, place, 0, has_threshold=False)
-    return Serving(own, own, None, steps, (), 0, is_single_draw=True, pin=pin)
+    stored = sorted(state.side_table.levels(name), key=lambda one: one.rho_nano)
+    question = (asked, asked_nano, False, query.request.target is not None)
+
+    def serving(place: int, steps: tuple[Draw, ...], sigma: float, noise_delta: float) -> Serving:
+        pin = Pin(reader.name, name, *question, place, 0, has_threshold=False)
+        # the level that is asked for covers the number, and the released numbers that it belongs to
+        own = Level(level.statistic, asked, sigma, noise_delta)
+        return Serving(own, own, None, steps, (), 0, is_single_draw=True, pin=pin)
+
+    shown = _shown(name, question, state, reader)
+    below = [one for one in stored if one.rho_nano in shown] or [one for one in stored if one.rho_nano <= asked]
+    is_alone = frame.has_private_keys and histogram.correlation > 0.0 and frame.window is None
+    # releases that stand alone add up, so that an earlier one tells more
+    least = asked - 1 if is_alone else asked // 2
+    if below and (below[-1].rho_nano in shown or below[-1].rho_nano > least):
+        return serving(below[-1].rho_nano, (), below[-1].sigma, 0.0)
+    top = max((one.rho_nano for one in stored), default=0)
+    own_nano = _own_nano(stored, asked, top) if frame.rows_sql.relation else 0
+    if own_nano:
+        own = level_of(level.statistic, own_nano, histogram)
+        paid = replace(own, rho_nano=max(0, asked - top), noise_delta=_paid_delta(own, asked, top))
+        return serving(asked, (Draw(own, None, 0.0, paid),), own.sigma, own.noise_delta)
+    return serving(below[-1].rho_nano, (), below[-1].sigma, 0.0) if below else None
 
 
-def _place(places: list[int], asked: int, shown: list[int]) -> int:
-    """Return the place of the number that serves: the one that was shown, a stored one, or a new one as asked.
+def _shown(name: str, question: tuple[int, int, bool, bool], state: State, reader: Reader) -> set[int]:
+    """Return the places of what the reader was shown of a statistic for a question."""
+    pins = state.history.pins(name, reader.name)
+    alike = (one for one in pins if (one.asked_rho_nano, one.query_rho_nano, False, one.by_half_width) == question)
+    return {one.rho_nano for one in alike}
 
-    >>> [_place([100, 300], asked, []) for asked in (50, 100, 101, 400, 600)], _place([100], 50, [40])
-    ([100, 100, 300, 300, 600], 100)
+
+def _own_nano(stored: Sequence[StoredLevel], asked: int, top: int) -> int:
+    """Return the level of the noise of a new number, in nano-rho. Return 0 if the chain has nothing left for one.
+
+    Args:
+        stored: the numbers of the chain.
+        asked: level that is asked for.
+        top: the highest place.
+
     """
-    if found := [one for one in shown if one in places]:
-        return found[0]
-    above = [one for one in places if one >= asked]
-    if above:
-        return above[0]
-    top = max(places, default=0)
-    return top if asked < 2 * top else asked
+    if asked > top:
+        return _OF_RISE * (asked - top) // _PARTS
+    reserved = [one for one in stored if one.source_rho_nano is not None]
+    if len(reserved) >= MOST_RESERVED:
+        return 0
+    # rounded up, so that all of them together are never more than the reserve
+    spent = sum(math.ceil(NANO / (2.0 * one.sigma**2)) + 1 for one in reserved)
+    return max(0, min(asked // (2 * _PARTS), (top // _PARTS - spent) // 2))
+
+
+def _paid_delta(own: Level, asked: int, top: int) -> float:
+    """Return what the imprecision of draws costs: with the first number, that of all that the reserve is for."""
+    if asked <= top:
+        return 0.0
+    return own.noise_delta if top else (1 + MOST_RESERVED) * own.noise_delta

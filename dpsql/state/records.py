@@ -37,7 +37,8 @@ class Point:
             is not None.
         floor_correlation: variance of what floor and values together still share, over sigma**2.
         source_rho_nano: level of the point that it was made of, and of the release where releases are independent; None
-            where it was drawn.
+            where it was drawn. Of rows left out, place of the number whose charge has paid for it; None if that is its
+            own.
         release_rho_nano: level of the independent release that it was made of, beside others at its level; 0 where its
             statistic has one point at a level.
         cells: values per key, side by side; known to whoever makes a point, and not stored.
