@@ -26,6 +26,13 @@ WITHIN_TARGET = Sentence(
     steps="7 steps",
     rho=0.0123,
 )
+NOISE_WITHIN = Sentence(
+    "noise is within it in {percent:g} % of the groups{of_column} after {steps}, at rho = {rho:.9g}",
+    percent=93.4,
+    of_column=" for cost",
+    steps="7 steps",
+    rho=0.0123,
+)
 NOT_REACHED = Sentence("the target is not reached: {shown}; {why}", shown="50 % of the groups are within it", why="why")
 WITHIN_UNKNOWN = Sentence(
     "NULL in truth values about the target: {why}", why="up to 12 % of the rows could be left out"

@@ -42,7 +42,7 @@ def _counted(steps: int) -> str:
     return "1 step" if steps == 1 else f"{steps} steps"
 
 
-def outcome(share: float, column: str, steps: int, rho: float, ending: str) -> str:
+def outcome(share: float, column: str, steps: int, rho: float, ending: str, *, of_noise: bool = False) -> str:
     """Say in a receipt what the steps of a question led to.
 
     Args:
@@ -51,9 +51,12 @@ def outcome(share: float, column: str, steps: int, rho: float, ending: str) -> s
         steps: how many there were.
         rho: level of the answer.
         ending: why the last step was the last.
+        of_noise: whether bounds may leave out more, so that noise alone is within the target.
 
     >>> outcome(0.9349, "", 7, 0.0123, "met")
     '93.4 % of the groups are within it after 7 steps, at rho = 0.0123'
+    >>> outcome(0.9349, "", 7, 0.0123, "met", of_noise=True)
+    'noise is within it in 93.4 % of the groups after 7 steps, at rho = 0.0123'
     >>> outcome(0.9, "cost", 7, 0.0123, "met")
     '90 % of the groups are within it for cost after 7 steps, at rho = 0.0123'
     >>> outcome(0.5, "", 2, 0.01, "most")
@@ -63,7 +66,8 @@ higher level'
     # 89.96 % must not be said as the 90 % that were asked for
     percent = math.floor(round(1000.0 * share, 6)) / 10.0
     of_column = f" for {column}" if column else ""
-    shown = cap_words.WITHIN_TARGET.format(percent=percent, of_column=of_column, steps=_counted(steps), rho=rho)
+    sentence = cap_words.NOISE_WITHIN if of_noise else cap_words.WITHIN_TARGET
+    shown = sentence.format(percent=percent, of_column=of_column, steps=_counted(steps), rho=rho)
     return shown if ending == "met" else cap_words.NOT_REACHED.format(shown=shown, why=ENDINGS[ending])
 
 

@@ -379,6 +379,7 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         cap_words.ASKED_HALF_WIDTHS,
         cap_words.ASKED_RELATIVE,
         cap_words.WITHIN_TARGET,
+        cap_words.NOISE_WITHIN,
         cap_words.NOT_REACHED,
         cap_words.WITHIN_UNKNOWN,
         cap_words.FORECAST,

@@ -26,6 +26,7 @@ from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.exact import Reading, Runtime, prepare_reading
 from dpsql.answer.left_out import SHARE, SHARE_OF_TARGET
 from dpsql.answer.left_out_stage import hold_for_left_out, numbers_alone, require_left_out_runs
+from dpsql.answer.left_out_words import within_unknown
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import with_remarks
 from dpsql.answer.offer import Offer, column_receipts, offers_of, with_price
@@ -337,13 +338,16 @@ def _answer(
     offer = _offer_at(part, stop.rho_nano, state, reader)
     step, quantile = _step(part, offer, stop.rho_nano, state), interval_quantile(target)
     table = noisy_table(offer, state.side_table, quantile=quantile, upper_quantile=upper_quantile(target))
-    for number, within in within_target(part, offer, step, target, state.side_table).items():
-        table = table.append_column(f"agg_{number}_within", within)
+    within = within_target(part, offer, step, target, state.side_table)
+    for number, cells in within.items():
+        table = table.append_column(f"agg_{number}_within", cells)
     receipt = receipt_of_cap(offer, highest_nano(part), query.cap, cap_words.RELEASED_NUMBERS, state)
     receipt, reason = with_price(receipt, charged), partial(reason_of_target, part, offer, state, reader)
     receipt = with_remarks(offer, receipt, table, state.side_table, reason)
-    columns = _after_steps(receipt.columns, target)
-    return table, replace(receipt, columns=columns, notes=(*_notes(step, stop, query, offer), *receipt.notes))
+    unknown = [_alias(part, number) for number, cells in within.items() if cells.null_count]
+    reasons = [within_unknown(one, target.error) for one in receipt.left_out if set(one.columns) & set(unknown)]
+    notes = (*_notes(step, stop, query, offer), *reasons, *receipt.notes)
+    return table, replace(receipt, columns=_after_steps(receipt.columns, target), notes=notes)
 
 
 def _after_steps(columns: Sequence[ColumnReceipt], target: RelativeError) -> tuple[ColumnReceipt, ...]:
@@ -367,7 +371,7 @@ def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterato
     shares = shares_within(step, target)
     names = [_alias(part, number) for number in measured(part)] if len(set(shares)) > 1 else [""] * len(shares)
     share, name = min(zip(shares, names, strict=True), default=(float(step.groups > 0), ""))
-    yield target_words.outcome(share, name, stop.steps, rho, stop.ending)
+    yield target_words.outcome(share, name, stop.steps, rho, stop.ending, of_noise=bool(offer.left_out))
     levels = steps_up(part)
     higher = absolute_grid(_TIMES_CAP * levels[-1])
     best = best_level(step, (*levels, *higher[bisect.bisect(higher, levels[-1]) :]), target)
