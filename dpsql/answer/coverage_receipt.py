@@ -191,7 +191,9 @@ def _line(covered: Statistic, kept: Kept | None, query: FrameQuery) -> CoverageR
 def _with_share(line: CoverageReceipt, covered: Statistic, kept: Kept | None, query: FrameQuery) -> CoverageReceipt:
     """Return a line with the share that bounding leaves of a statistic, or with the reason why it is unknown."""
     if not kept or not kept.share:
-        return replace(line, unknown=words.TOO_FEW if kept else words.COVERAGE_GONE)
+        has_rows = bool(query.frame.rows_sql.relation)
+        missing = words.COVERAGE_OF_LEVELS if has_rows else words.COVERAGE_GONE
+        return replace(line, unknown=words.TOO_FEW if kept else missing)
     share = kept.share
     return replace(
         line,

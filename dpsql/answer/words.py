@@ -291,6 +291,7 @@ BOUNDS_RAISE = Sentence(
 COVERAGE_GONE = Sentence(
     "it was not measured while the rows were available; ask about the current version of the table"
 )
+COVERAGE_OF_LEVELS = Sentence("it was measured at too many other levels; ask at one of these, or at a higher level")
 TOO_FEW = Sentence("noise hides the units at this level; ask with more epsilon or rho, or for fewer columns")
 COVERAGE_OFF = Sentence("the query says coverage = FALSE; leave it out")
 COVERAGE_OF_SETS = Sentence("the grouping sets are added up from groups by more keys; ask about each set by itself")
