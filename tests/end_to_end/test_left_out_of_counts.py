@@ -15,7 +15,7 @@ from dpsql.model.identity import frame_hash
 from dpsql.state.side_table import SideTable
 from tests.end_to_end.reading_rows import watch_statements
 from tests.end_to_end.receipts import receipt_of
-from tests.end_to_end.visits_by_word import PEOPLE, QUESTION, ROWS, SUMS, TOTAL, exact, opened, planned, top_levels
+from tests.end_to_end.visits_by_word import PEOPLE, QUESTION, ROWS, SUMS, TOTAL, opened, planned, sizes_of, top_levels
 from tests.noise_sources import seeded_noise, silence
 
 WARNING = "too low  at least [0-9,]+, probably about [0-9,]+ rows of busy people are left out"
@@ -61,7 +61,7 @@ def _missing(session: dpsql.Session, cut: float) -> int:
 
 def test_a_total_under_bounds_for_groups_says_that_it_is_too_low_and_by_how_much(session: dpsql.Session) -> None:
     """The policy is right for words, and wrong for the count of all rows: the estimate lacks what is beyond the cut."""
-    truth, people = exact(session)
+    truth, people = sizes_of(session)
     held = 0
     for _ in range(6):
         session.sql("CALL dp_new_version('visits')")
@@ -82,7 +82,7 @@ def test_a_total_under_bounds_for_groups_says_that_it_is_too_low_and_by_how_much
 
 
 def test_the_estimate_holds_the_truth_if_nobody_lacks_more_than_the_cut(session: dpsql.Session) -> None:
-    truth, _ = exact(session)
+    truth, _ = sizes_of(session)
     kept = truth - _missing(session, truth)
     assert kept < 0.1 * truth
     for _ in range(4):

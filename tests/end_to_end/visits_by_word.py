@@ -42,7 +42,7 @@ def opened(path: str = ":memory:", heavy: int = 0) -> dpsql.Session:
     return session
 
 
-def exact(session: dpsql.Session) -> tuple[int, int]:
+def sizes_of(session: dpsql.Session) -> tuple[int, int]:
     """Return the numbers of all rows and of all people."""
     (found,) = session.connection.execute("SELECT count(*), count(DISTINCT person) FROM visits").fetchall()
     return int(found[0]), int(found[1])
