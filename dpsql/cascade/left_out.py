@@ -1,8 +1,8 @@
 """How a number of rows left out is served: a stored one as it is, or a new one.
 
-A number belongs to the released numbers that chose its groups and its cut. So it serves questions at the level of these
-numbers, and above; no other number is derived from it. The stored numbers of a statistic are a chain. The place of one
-is the level of the question that drew it.
+A number belongs to the released numbers that chose its groups and its cut. So it serves questions that show numbers of
+these levels, or of higher ones; no other number is derived from it. The stored numbers of a statistic are a chain. The
+place of one is the level that the question gave it that drew it.
 
 The chain is paid up to its highest place, as a cascade is. A number above all others takes seven eighths of what the
 chain rises by. One eighth is a reserve: a number below the highest place takes a sixteenth of its place, or half of
@@ -22,7 +22,7 @@ from dataclasses import replace
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, Serving
 from dpsql.mechanism.calibrate import Calibration, Level, level_of
-from dpsql.model.frame import NANO, Frame, Statistic
+from dpsql.model.frame import NANO, PRESENCE, Frame, Statistic
 from dpsql.model.identity import in_question, reader_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
@@ -77,15 +77,24 @@ def each_served(
         question = (level.rho_nano, asked_nano, False, query.request.target is not None)
         if _shown(statistic_hash(before, query.frame), question, state, reader):
             found.append(from_cascade(replace(level, statistic=before)))
-        elif served := _from_chain(query, calibration, level, state, reader, asked_nano):
+        elif served := _from_chain(query, calibration, level, state, reader, asked_nano, found):
             found.append(served)
     return tuple(found)
 
 
 def _from_chain(
-    query: FrameQuery, calibration: Calibration, level: Level, state: State, reader: Reader, asked_nano: int
+    query: FrameQuery,
+    calibration: Calibration,
+    level: Level,
+    state: State,
+    reader: Reader,
+    asked_nano: int,
+    numbers: Sequence[Serving],
 ) -> Serving | None:
-    """Return how a number of rows left out is served. Return None if no stored one serves, and none can be drawn."""
+    """Return how a number of rows left out is served. Return None if no stored one serves, and none can be drawn.
+
+    The arguments are those of `each_served`, with the level of the number, and servings of the released numbers.
+    """
     frame, histogram, asked = query.frame, calibration.histogram, level.rho_nano
     name = chain_hash(level.statistic, frame, reader)
     stored = sorted(state.side_table.levels(name), key=lambda one: one.rho_nano)
@@ -98,19 +107,32 @@ def _from_chain(
         return Serving(own, own, None, steps, (), 0, is_single_draw=True, pin=pin)
 
     shown = _shown(name, question, state, reader)
-    below = [one for one in stored if one.rho_nano in shown] or [one for one in stored if one.rho_nano <= asked]
-    is_alone = frame.has_private_keys and histogram.correlation > 0.0 and frame.window is None
-    # releases that stand alone add up, so that an earlier one tells more
-    least = asked - 1 if is_alone else asked // 2
-    if below and (below[-1].rho_nano in shown or below[-1].rho_nano > least):
+    if found := [one for one in stored if one.rho_nano in shown]:
+        return serving(found[0].rho_nano, (), found[0].sigma, 0.0)
+    below = [one for one in stored if one.rho_nano <= asked and _is_told(name, one.rho_nano, level, numbers, state)]
+    if below and below[-1].rho_nano > asked // 2:
         return serving(below[-1].rho_nano, (), below[-1].sigma, 0.0)
     top = max((one.rho_nano for one in stored), default=0)
     own_nano = _own_nano(stored, asked, top) if frame.rows_sql.relation else 0
-    if own_nano:
+    place = max(set(range(asked, asked - len(stored) - 1, -1)) - {one.rho_nano for one in stored})
+    if own_nano and place > 0:
         own = level_of(level.statistic, own_nano, histogram)
         paid = replace(own, rho_nano=max(0, asked - top), noise_delta=_paid_delta(own, asked, top))
-        return serving(asked, (Draw(own, None, 0.0, paid),), own.sigma, own.noise_delta)
+        return serving(place, (Draw(own, None, 0.0, paid),), own.sigma, own.noise_delta)
     return serving(below[-1].rho_nano, (), below[-1].sigma, 0.0) if below else None
+
+
+def _is_told(name: str, place: int, level: Level, numbers: Sequence[Serving], state: State) -> bool:
+    """Return whether an answer shows all that a stored number belongs to: released numbers of its levels, or higher.
+
+    Releases that stand alone add up, so that another one always tells more.
+    """
+    presence, levels = numbers[0], {one.level.statistic: one.disclosed.rho_nano for one in numbers[1:]}
+    measured = state.side_table.measured_groups(name, place)
+    if measured is None or presence.stands_alone:
+        return False
+    own_nano = levels.get(level.statistic.covered or PRESENCE, 0)
+    return measured.presence_rho_nano <= presence.disclosed.rho_nano and measured.number_rho_nano <= own_nano
 
 
 def _shown(name: str, question: tuple[int, int, bool, bool], state: State, reader: Reader) -> set[int]:
