@@ -72,12 +72,12 @@ def test_what_a_receipt_says_to_write_is_accepted(session: dpsql.Session, text: 
     ],
 )
 def test_the_estimate_that_a_line_offers_can_be_pasted(session: dpsql.Session, call: str) -> None:
-    """The call of the line "whole" takes the place of a number without a name, or stands beside one with a name."""
+    """The end of the line "whole" is a column for a number with a name, and comes after a number without one."""
     session.sql("CALL dp_new_version('visits')")
     answer = session.sql(f"SELECT {call} FROM visits", rho=5)
     (line,) = (one for one in str(answer).splitlines() if one.startswith("whole "))
     offered = line.partition(": ")[2]
-    pasted = offered if " AS n, " in offered else f"{call}, {offered}"
+    pasted = f"{call} {offered.removeprefix('add ')}" if offered.startswith("add AS ") else f"{call}, {offered}"
     ((number, whole),) = session.sql(f"SELECT {pasted} FROM visits", rho=5).fetchall()
     # the numbers are those of the first answer, and so is the factor
     assert number == answer.fetchall()[0][0]

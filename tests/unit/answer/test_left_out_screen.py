@@ -181,8 +181,8 @@ def test_truth_values_that_are_null_say_why() -> None:
     [
         ("n", "rows", "dp_unbounded(n)"),
         ("my rows", "rows", 'dp_unbounded("my rows")'),
-        ("count_star()", "rows", "count(*) AS n, dp_unbounded(n)"),
-        ("sum(cost)", "sum(cost)", "sum(cost) AS n, dp_unbounded(n)"),
+        ("count_star()", "rows", "add AS n, dp_unbounded(n)"),
+        ("sum(cost)", "sum(cost)", "add AS n, dp_unbounded(n)"),
     ],
 )
 def test_the_estimate_is_asked_for_with_text_that_can_be_pasted(column: str, of: str, call: str) -> None:
