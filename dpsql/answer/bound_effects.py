@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dpsql.answer.coverage import Kept, kept_of
 from dpsql.answer.estimates import COLUMNS, EstimatedColumn, linear_value
-from dpsql.answer.left_out import LeftOut
+from dpsql.answer.left_out import Floats, LeftOut
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import ShownFrame, served_point
 from dpsql.answer.ratio_estimate import unbounded_of
@@ -20,6 +20,7 @@ from dpsql.bound.coverage import first_end, most_left
 from dpsql.mechanism.histogram import Histogram
 from dpsql.model.estimates import Estimate, Linear
 from dpsql.model.frame import PRESENCE, Statistic
+from dpsql.pictures.tables import digits_of
 from dpsql.state import SideTable, to_arrow
 
 Integers = npt.NDArray[np.intp]
@@ -123,7 +124,8 @@ def unbounded_columns(
     covered = estimate.covered or PRESENCE
     ends = (column.value[then], column.low[then], column.high[then])
     if left_out := left_out_numbers(offer, found.shown, side_table).get(covered):
-        ends = (left_out.estimated(ends[0]), ends[1], left_out.upper_ends(_highs(estimate, found, quantile)))
+        highs = _highs(estimate, found, quantile)
+        ends = _whole_numbers(left_out, ends, highs, is_count=estimate.type == "BIGINT")
     else:
         shares = kept_shares(offer, side_table)
         # without a histogram nothing can be left out; of the row of the other groups nothing is measured
@@ -132,6 +134,28 @@ def unbounded_columns(
             ends = unbounded_of(*ends, kept.ratio if kept else None)
     names = (f"agg_{number}_unbounded{end}" for end in ("", "_low", "_high"))
     return {name: to_arrow(one, nan_as_null=True) for name, one in zip(names, ends, strict=True)}
+
+
+def _whole_numbers(
+    left_out: LeftOut, column: tuple[Floats, Floats, Floats], highs: Floats, *, is_count: bool
+) -> tuple[Floats, Floats, Floats]:
+    """Return estimates of whole numbers with their ends, in the digits that numbers are printed with.
+
+    Args:
+        left_out: what bounds leave out.
+        column: the bounded numbers, with the ends of their intervals.
+        highs: their upper ends of which those of whole numbers are made.
+        is_count: whether the numbers are shown as whole ones.
+
+    """
+    values, low, high = column
+    halves = (high - low) / 2.0
+    halves = halves[np.isfinite(halves) & (halves > 0.0)]
+    digits = 0 if is_count or not halves.size else digits_of(float(halves.min()))
+    shown = np.rint(values) if is_count else values
+    estimates = np.maximum(shown, np.round(left_out.estimated(values), digits)) if left_out.is_too_low else shown
+    scale = 10.0**digits
+    return estimates, low, np.ceil(left_out.upper_ends(highs) * scale) / scale
 
 
 def _highs(estimate: Estimate, found: ShownFrame, quantile: float) -> npt.NDArray[np.float64]:

@@ -239,7 +239,11 @@ def rounded(table: pa.Table, layout: Layout | None) -> pa.Table:
         column = table.column(place)
         if not pa.types.is_floating(shown.type):
             continue
-        own = (one for name, one in intervals.items() if name == shown.name or any(end.equals(column) for end in one))
+        own = (
+            one
+            for name, one in intervals.items()
+            if any(alike.equals(column) for alike in (table.column(name), *one)) or name == shown.name
+        )
         low, high = (_floats(end) for end in next(own, (pa.chunked_array([], pa.float64()),) * 2))
         halves = (high - low) / 2.0
         halves = halves[np.isfinite(halves) & (halves > 0.0)]

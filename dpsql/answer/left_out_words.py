@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from dpsql.answer import cap_words, phrases
-from dpsql.answer.left_out import LeftOut, LeftOutReceipt
+from dpsql.answer.left_out import SURE, LeftOut, LeftOutReceipt
 from dpsql.operations.dialect import quote
 from dpsql.pictures.tables import short
 
@@ -25,13 +25,15 @@ _HUGE = 1e4
 """Factors from here on have an exponent."""
 _MUCH = 0.25
 """If a larger part could be left out, a line does not begin with the absence of a sign."""
+_SOME = 0.1
+"""If a larger part could be left out of a number, a warning about another number names it."""
 _MOST_NAMED = 3
 """Largest number of columns whose factors stand in one line."""
 _AMOUNT = "an amount of "
 _SCALES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 _BOUNDS = re.compile(r", contribution_\w+ => (?:\([^()]*\)|[^,()]+)")
 """Bounds in a call, which a line leaves out."""
-_UNUSUAL = {"person": "people", "aircraft": "aircraft", "child": "children"}
+_UNUSUAL = {"person": "people", "aircraft": "aircraft", "child": "children", "man": "men", "woman": "women"}
 
 
 def too_low(found: Sequence[Named], rows: int | None = None) -> list[str]:
@@ -46,7 +48,7 @@ def too_low(found: Sequence[Named], rows: int | None = None) -> list[str]:
     if not lows:
         return []
     (of_set, worst), *others = lows
-    more = f"; {len(others)} more are too low" if others else ""
+    more = f"; {len(others)} more are too low" if others else _may_be(found)
     if len(others) == 1:
         ((its_set, other),) = others
         more = f"; {_cut(its_set) or _name(other)} is too low, too"
@@ -121,6 +123,15 @@ def bounds(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
     hidden = "too few rows are shown to say how many bounds leave out"
     if not only_rows:
         hidden = "too little is shown to say how much bounds leave out"
+    # a lower end holds, however few rows are shown
+    if sure := [one for one in unclear if one.found.is_of_shown and one.found.value > SURE * one.found.sigma]:
+        one = sure[0]
+        name = f"{_name(one)}: " * (len(found) > 1)
+        nouns, few = ("an amount of", "too little is") if one.is_amount else ("", "too few are")
+        least = " ".join([nouns, rounded_down(one.found.least, is_whole=not one.is_amount)]).strip()
+        verb = "is left out" if one.is_amount else "rows are left out"
+        hidden = f"{name}at least {least} {verb}; {few} shown to say how large a part that is"
+        return list(dict.fromkeys((hidden, hidden.removeprefix(name))))
     if not clear:
         return [hidden]
     names = phrases.listed(_names(unclear))
@@ -183,7 +194,7 @@ def says_within(note: str) -> bool:
 def within_wordings(note: str) -> list[str]:
     """Return wordings of such a note on a line of its own."""
     why = note.removeprefix(cap_words.WITHIN_UNKNOWN.partition("{")[0])
-    return [f"NULL: {why}", f"NULL: {why.partition(', ')[0]}"]
+    return [f"NULL: {one}" for one in dict.fromkeys((why, why.partition(" to be sure")[0], why.partition(", ")[0]))]
 
 
 def plural(unit: str) -> str:
@@ -317,6 +328,14 @@ def _lows(found: Sequence[Named]) -> list[Named]:
     return sorted(lows, key=lambda low: (-low[1].found.factor, -(low[1].found.could_be or 0.0)))
 
 
+def _may_be(found: Sequence[Named]) -> str:
+    """Say which columns may be too low, too; an empty text if no other column lacks a part that counts."""
+    others = [one for _, one in found if not one.found.is_too_low and (one.found.could_be or 1.0) > _SOME]
+    if len(others) > 1:
+        return f"; {len(others)} more may be"
+    return f"; {_name(others[0])} may be, too" if others else ""
+
+
 def _is_named(one: LeftOutReceipt, found: Sequence[Named]) -> bool:
     """Check that a line must say which column it is about."""
     return one.is_amount or one.of != "rows" or len({other.of for _, other in found}) > 1
@@ -347,8 +366,9 @@ def _cut(name: str) -> str:
 
 
 def _call(one: LeftOutReceipt) -> str:
-    """Return the call that estimates the whole numbers of a column; of a column without a name, name it first."""
+    """Return the call that estimates the whole numbers of a column, after a name for a column that has none."""
     if "(" in one.column:
-        return f"{'count(*)' if one.of == 'rows' else one.of} AS n, dp_unbounded(n)"
+        # its own call may have bounds and a filter
+        return "add AS n, dp_unbounded(n)"
     is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", one.column)
     return f"dp_unbounded({one.column if is_plain else quote(one.column)})"

@@ -69,10 +69,7 @@ def print_table(
     if layout is None:
         return PrintedTable(_box_of_texts(shown, _as_least(low, low)), len(table))
     found = {name: ends for name in table.column_names if (ends := layout.interval(name))}
-    end_columns = {
-        name: [column for column in table.column_names if any(end.equals(table.column(column)) for end in ends)]
-        for name, ends in found.items()
-    }
+    end_columns = {name: _end_columns(table, ends) for name, ends in found.items()}
     named = tuple(column for columns in end_columns.values() for column in columns)
     beside = {name: ends for name, ends in found.items() if intervals and not end_columns[name]}
     cells = {name: _cells(shown.column(name), *ends) for name, ends in beside.items()}
@@ -84,6 +81,12 @@ def print_table(
         has_ends=any("…" in text for text in texts),
         end_columns=named,
     )
+
+
+def _end_columns(table: pa.Table, ends: tuple[pa.ChunkedArray, pa.ChunkedArray]) -> list[str]:
+    """Return the columns that are ends of an interval; none if only one of its ends is a column."""
+    columns = [[name for name in table.column_names if end.equals(table.column(name))] for end in ends]
+    return [name for name in table.column_names if any(name in one for one in columns)] if all(columns) else []
 
 
 def _box(table: pa.Table) -> str:

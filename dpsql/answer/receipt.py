@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from dpsql.answer import left_out_words, phrases, words
@@ -182,6 +182,13 @@ class Receipt:
         """Return what is left out of a column that is too low; None if its grouping sets differ, or if it is not."""
         found = [one.found for _, one in self.all_left_out if column in one.columns]
         return found[0] if len(found) == 1 and found[0].is_too_low else None
+
+    @property
+    def of_computed(self) -> Receipt:
+        """Return the receipt of an answer that is computed from this one, whose columns are other numbers."""
+        left_out = tuple(replace(one, columns=()) for one in self.left_out)
+        sets = tuple(replace(one, receipt=one.receipt.of_computed) for one in self.sets)
+        return replace(self, left_out=left_out, sets=sets)
 
     @property
     def missing(self) -> tuple[str, ...]:

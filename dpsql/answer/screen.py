@@ -284,8 +284,9 @@ class Screen:
         receipt, standing = self.receipt, self.standing
         price = _charged(receipt)
         notes = self._counted(count)
+        shortest = price.replace(words.CHARGED_FOR.format(charged="", level=""), ", for ")
         if standing is None:
-            return _wordings([price], notes)
+            return [*_wordings([price], notes), shortest]
         level, spent, budget = standing.amounts(by_epsilon=receipt.asked_by != "rho")
         told = {"spent": f"{spent:.3g}", "budget": f"{budget:.4g}"}
         so_far, spent_short = words.SPENT.format(level=level, **told), words.SPENT_SHORT.format(**told)
@@ -295,7 +296,7 @@ class Screen:
             # the line says before of what the budget is
             with_room.append(f"{spent_short}{_room_short(left)}")
         extras = [*([one, *notes] for one in with_room), [so_far, *notes], notes, []]
-        return ["; ".join([price, *extra]) for extra in extras]
+        return [*("; ".join([price, *extra]) for extra in extras), shortest]
 
     def _counted(self, count: int) -> list[str]:
         """Return a number of notes in words; empty if there are none."""

@@ -313,7 +313,8 @@ def finish_sql(query: PrivateQuery) -> str:
             typed += [moment.format(one) for one in (f"agg_{i}", *(f"agg_{i}_{end}" for end in _ENDS))]
         else:
             typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, {low}, {high}")
-        typed += [f"agg_{i}_{end}" for end in _UNBOUNDED_ENDS if i in finish.unbounded]
+        whole = [f"agg_{i}_{end}" for end in _UNBOUNDED_ENDS if i in finish.unbounded]
+        typed += [f"{form.format(name)} AS {name}" for name in whole]
         typed += [f"CAST(agg_{i}_within AS BOOLEAN) AS agg_{i}_within"] * (i in finish.within)
     source = f"(SELECT {', '.join(typed) or '*'} FROM {NOISY})"
     shown = []

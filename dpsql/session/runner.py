@@ -358,6 +358,8 @@ def answer(
     table = finished.select(list(range(len(query.first.finish.columns))))
     for step in query.after:
         table = _computed(step, table, runtime)
+    if query.after:
+        receipt = receipt.of_computed
     if not table.num_rows:
         receipt = with_clauses(receipt, query, noisy.num_rows, finished.num_rows)
     if receipt.asked_by is None:

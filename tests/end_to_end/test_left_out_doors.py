@@ -30,8 +30,8 @@ def log() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def answer() -> Iterator[dpsql.Result]:
-    """Return hits by page, of which a visitor counts on 2 pages with 2 rows each."""
+def session() -> Iterator[dpsql.Session]:
+    """Return a session on the log, in which a visitor counts on 2 pages with 2 rows each."""
     hits = log()
     with dpsql.connect() as session:
         session._runner.noise_source = seeded_noise(2)
@@ -42,7 +42,13 @@ def answer() -> Iterator[dpsql.Result]:
             "CALL dp_protect('log', unit := 'visitor', privacy_unit_column := 'visitor', "
             "max_groups_contributed := 2, max_rows_per_group := 2)"
         )
-        yield session.sql("SELECT page, count(*) AS n FROM log GROUP BY page", epsilon=5, delta=1e-6)
+        yield session
+
+
+@pytest.fixture(scope="module")
+def answer(session: dpsql.Session) -> dpsql.Result:
+    """Return hits by page."""
+    return session.sql("SELECT page, count(*) AS n FROM log GROUP BY page", epsilon=5, delta=1e-6)
 
 
 def test_what_is_said_is_true(answer: dpsql.Result) -> None:
@@ -53,6 +59,24 @@ def test_what_is_said_is_true(answer: dpsql.Result) -> None:
     assert lost.found.groups == len(shown)
     assert 0.3 * truly < lost.found.least < truly + 4.0 * lost.found.shown_sigma
     assert lost.columns == ("n",)
+
+
+def test_estimates_have_the_digits_of_their_numbers(session: dpsql.Session) -> None:
+    columns = "count(*) AS n, dp_unbounded(n) AS whole, dp_unbounded_low(n) AS low, dp_unbounded_high(n) AS high"
+    shown = session.sql(f"SELECT page, {columns} FROM log GROUP BY page", epsilon=5, delta=1e-6)
+    assert all(0 <= low <= n <= whole <= high for _, n, whole, low, high in shown)
+    assert not any(number % 1.0 for _, _, whole, _, high in shown for number in (whole, high))
+    assert str(shown).count("±") == len(shown) + 1
+    none = session.sql(f"SELECT {columns} FROM log WHERE page = '/9'", epsilon=5, delta=1e-6)
+    assert all(0 <= low <= n <= whole for n, whole, low, _ in none)
+
+
+def test_a_number_that_is_computed_from_an_answer_is_no_lower_end(session: dpsql.Session) -> None:
+    counts = "SELECT page, count(*) AS n FROM log GROUP BY page"
+    computed = str(session.sql(f"SELECT page, 1000 - n AS n FROM ({counts})", epsilon=5, delta=1e-6))
+    assert "≥" not in computed
+    assert "too low" in computed
+    assert "× the counted rows, or more, if groups are cut alike\n" in computed
 
 
 def test_every_door_warns_first(answer: dpsql.Result, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,7 +65,8 @@ def test_the_warning_and_the_estimate_come_first() -> None:
             replace(QUIET, sigma=40_000.0),
             "up to 31 % of the rows could be left out, and more of a few visitors with very many rows",
         ),
-        (UNCLEAR, "too few rows are shown to say how many bounds leave out"),
+        (replace(UNCLEAR, value=20_000.0), "too few rows are shown to say how many bounds leave out"),
+        (UNCLEAR, "at least 44,000 rows are left out; too few are shown to say how large a part that is"),
         (
             replace(QUIET, groups=40, is_of_shown=False),
             "no sign that rows are left out, by 40 groups of another answer; up to 9 % could be",
@@ -169,7 +170,9 @@ def test_truth_values_that_are_null_say_why() -> None:
     too_low = left_out_words.within_unknown(rows(FIRES), 0.1)
     assert too_low.endswith("numbers are too low, because rows are left out")
     assert heads(lines(too_low, left_out=(rows(FIRES),)))[0] == "too low"
-    unclear = left_out_words.within_unknown(amount(UNCLEAR), 0.1)
+    shorter = left_out_words.within_unknown(rows(replace(QUIET, value=-18e3)), 0.1)
+    assert lines(shorter)[0] == "within  NULL: up to 0.01 % of the rows could be left out, too much beside the noise"
+    unclear = left_out_words.within_unknown(amount(replace(UNCLEAR, value=0.0)), 0.1)
     assert unclear.endswith("too little is shown to say how much bounds leave out")
     receipt = replace(RECEIPT, notes=(note,))
     assert receipt.missing == (note,)
@@ -181,8 +184,8 @@ def test_truth_values_that_are_null_say_why() -> None:
     [
         ("n", "rows", "dp_unbounded(n)"),
         ("my rows", "rows", 'dp_unbounded("my rows")'),
-        ("count_star()", "rows", "count(*) AS n, dp_unbounded(n)"),
-        ("sum(cost)", "sum(cost)", "sum(cost) AS n, dp_unbounded(n)"),
+        ("count_star()", "rows", "add AS n, dp_unbounded(n)"),
+        ("sum(cost)", "sum(cost)", "add AS n, dp_unbounded(n)"),
     ],
 )
 def test_the_estimate_is_asked_for_with_text_that_can_be_pasted(column: str, of: str, call: str) -> None:
@@ -210,6 +213,29 @@ def test_what_is_computed_from_a_count_has_no_factor() -> None:
     assert lines(left_out=(total,))[1] == "whole    about 1.54 × sum(cost), or more, if groups are cut alike"
     both = lines(left_out=(count, total))[1]
     assert both == "whole    about 1.54 × sum(cost) and 1.27 × the counted rows, or more, if groups are cut alike"
+
+
+def test_a_warning_names_another_column_of_which_much_may_be_left_out() -> None:
+    few = rows(replace(QUIET, value=50_000.0, sigma=20_000.0), "few", of="count(*) FILTER (WHERE old)")
+    assert lines(left_out=(rows(replace(FIRES, groups=3)), few))[0] == (
+        "too low  n: at least 44,000, probably about 57,000 rows are left out; few may be, too"
+    )
+    hardly = replace(few, found=replace(QUIET, value=0.0, sigma=9_000.0))
+    assert "few" not in lines(left_out=(rows(FIRES), hardly))[0]
+
+
+def test_a_long_price_below_a_warning_is_not_cut() -> None:
+    paid = {"charged_rho": 0.00677369, "charged_delta": 2.5e-9, "epsilon": 1.594, "delta": 1.25e-8, "reused": False}
+    price = lines(left_out=(rows(FIRES),), **paid)[3]
+    assert price == "price    rho 0.00677369 and threshold delta 2.5e-09, for epsilon 1.594 at delta 1.25e-08"
+
+
+def test_an_answer_that_is_computed_from_another_has_none_of_its_numbers() -> None:
+    """A column may have the name of a count, and be something else."""
+    of_set = SetReceipt(("city",), replace(RECEIPT, left_out=(rows(FIRES),)))
+    receipt = replace(RECEIPT, left_out=(rows(FIRES),), sets=(of_set,)).of_computed
+    assert receipt.is_too_low
+    assert not receipt.too_low_columns
 
 
 def numbers_of(text: str) -> list[float]:
