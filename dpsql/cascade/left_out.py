@@ -9,6 +9,9 @@ chain rises by. One eighth is a reserve: a number below the highest place takes 
 what is left of the reserve, and costs nothing. All numbers together cost no more than the highest place
 (docs/proofs/left-out.md, "One chain").
 
+A reader who is shown the released numbers of an earlier question again is shown the number beside them again, whatever
+level the question gives it. Else two answers would say different things of one number.
+
 A reader with a limit has a chain of their own. What they hold of it adds up to no more than their limit, and nothing
 that they pay follows from others.
 """
@@ -22,7 +25,7 @@ from dataclasses import replace
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, Serving
 from dpsql.mechanism.calibrate import Calibration, Level, level_of
-from dpsql.model.frame import NANO, Frame, Statistic
+from dpsql.model.frame import NANO, PRESENCE, Frame, Statistic
 from dpsql.model.identity import in_question, reader_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
@@ -77,13 +80,19 @@ def each_served(
         question = (level.rho_nano, asked_nano, False, query.request.target is not None)
         if _shown(statistic_hash(before, query.frame), question, state, reader):
             found.append(from_cascade(replace(level, statistic=before)))
-        elif served := _from_chain(query, calibration, level, state, reader, asked_nano):
+        elif served := _from_chain(query, calibration, level, state, reader, asked_nano, found):
             found.append(served)
     return tuple(found)
 
 
 def _from_chain(
-    query: FrameQuery, calibration: Calibration, level: Level, state: State, reader: Reader, asked_nano: int
+    query: FrameQuery,
+    calibration: Calibration,
+    level: Level,
+    state: State,
+    reader: Reader,
+    asked_nano: int,
+    numbers: Sequence[Serving],
 ) -> Serving | None:
     """Return how a number of rows left out is served. Return None if no stored one serves, and none can be drawn."""
     frame, histogram, asked = query.frame, calibration.histogram, level.rho_nano
@@ -93,13 +102,16 @@ def _from_chain(
 
     def serving(place: int, steps: tuple[Draw, ...], sigma: float, noise_delta: float) -> Serving:
         pin = Pin(reader.name, name, *question, place, 0, has_threshold=False)
-        # the level that is asked for covers the number, and the released numbers that it belongs to
-        own = Level(level.statistic, asked, sigma, noise_delta)
+        # the level that is asked for covers the number, and the released numbers that it belongs to; of a higher one
+        # these numbers are served at their level, too
+        own = Level(level.statistic, max(asked, place), sigma, noise_delta)
         return Serving(own, own, None, steps, (), 0, is_single_draw=True, pin=pin)
 
     shown = _shown(name, question, state, reader)
-    below = [one for one in stored if one.rho_nano in shown] or [one for one in stored if one.rho_nano <= asked]
     is_alone = frame.has_private_keys and histogram.correlation > 0.0 and frame.window is None
+    if not (shown or is_alone or query.finish.within):
+        shown = _shown_beside(name, level, numbers, state, reader)
+    below = [one for one in stored if one.rho_nano in shown] or [one for one in stored if one.rho_nano <= asked]
     # releases that stand alone add up, so that an earlier one tells more
     least = asked - 1 if is_alone else asked // 2
     if below and (below[-1].rho_nano in shown or below[-1].rho_nano > least):
@@ -118,6 +130,34 @@ def _shown(name: str, question: tuple[int, int, bool, bool], state: State, reade
     pins = state.history.pins(name, reader.name)
     alike = (one for one in pins if (one.asked_rho_nano, one.query_rho_nano, False, one.by_half_width) == question)
     return {one.rho_nano for one in alike}
+
+
+def _shown_beside(name: str, level: Level, numbers: Sequence[Serving], state: State, reader: Reader) -> set[int]:
+    """Return the highest place above a level of what the reader was shown beside the numbers that they are served.
+
+    Args:
+        name: identity of the chain.
+        level: of the number of rows left out, as it is asked for.
+        numbers: how the statistics before it are served.
+        state: the state file.
+        reader: who asks.
+
+    """
+    by_statistic = {one.level.statistic: one.pin for one in numbers}
+    presence, own = by_statistic.get(PRESENCE), by_statistic.get(level.statistic.covered or PRESENCE)
+    if presence is None or own is None:
+        return set()
+    pins = {one.statistic_hash: state.history.pins(one.statistic_hash, reader.name) for one in (presence, own)}
+    found = set()
+    for pin in state.history.pins(name, reader.name):
+        of_keys, of_numbers = (
+            {other.rho_nano for other in pins[one.statistic_hash] if other.query_rho_nano == pin.query_rho_nano}
+            for one in (presence, own)
+        )
+        is_served = of_numbers == {own.rho_nano} and of_keys and max(of_keys) <= presence.rho_nano
+        if is_served and pin.rho_nano > level.rho_nano:
+            found.add(pin.rho_nano)
+    return {max(found)} if found else set()
 
 
 def _own_nano(stored: Sequence[StoredLevel], asked: int, top: int) -> int:
