@@ -25,9 +25,9 @@ import pyarrow as pa
 
 import dpsql
 from dpsql.answer import coverage_receipt, phrases
+from dpsql.answer.bound_effects import kept_shares
 from dpsql.answer.coverage import Kept
 from dpsql.answer.coverage_lines import CoverageReceipt
-from dpsql.answer.bound_effects import kept_shares
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.model.estimates import Estimate, Ratio, Spread

@@ -26,7 +26,7 @@ from dpsql.bound.coverage import numbers_of
 from dpsql.bound.left_out import PART_BITS
 from dpsql.cascade.serving import Serving
 from dpsql.model.estimates import LinearValue
-from dpsql.model.frame import NANO, Statistic
+from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.state import Charged, MeasuredGroups, Point, SideTable, to_arrow
@@ -145,6 +145,7 @@ def _measured(
     selected = selected_ids(frame, keys, runtime) if keys is not None else None
     found = shown_frame(offer, side_table, selected=selected)
     linears = {one.covered: one.value.linear for one in offer.query.estimates if isinstance(one.value, LinearValue)}
+    levels = {one.level.statistic: one.disclosed.rho_nano for one in offer.servings if one is not offer.presence}
     measured = []
     for serving in drawn:
         covered, level, pin = _covered(serving), serving.level, serving.pin
@@ -154,7 +155,20 @@ def _measured(
         cut = cut_exponent(shown, sigma, level.rho_nano / NANO, share, least, most)
         ids = found.shown.astype(np.int64) if frame.has_private_keys else None
         measured.append(
-            _Measured(serving, covered, MeasuredGroups(pin.statistic_hash, pin.rho_nano, cut, shown, sigma, ids))
+            _Measured(
+                serving,
+                covered,
+                MeasuredGroups(
+                    pin.statistic_hash,
+                    pin.rho_nano,
+                    cut,
+                    shown,
+                    sigma,
+                    ids,
+                    presence_rho_nano=offer.presence.disclosed.rho_nano,
+                    number_rho_nano=levels.get(linears[covered].statistic or PRESENCE, 0),
+                ),
+            )
         )
     if frame.has_private_keys:
         return measured, stored_keys(frame, side_table).take(to_arrow(found.shown))

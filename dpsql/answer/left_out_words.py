@@ -366,8 +366,9 @@ def _cut(name: str) -> str:
 
 
 def _call(one: LeftOutReceipt) -> str:
-    """Return the call that estimates the whole numbers of a column; of a column without a name, name it first."""
+    """Return the call that estimates the whole numbers of a column, after a name for a column that has none."""
     if "(" in one.column:
-        return f"{'count(*)' if one.of == 'rows' else one.of} AS n, dp_unbounded(n)"
+        # its own call may have bounds and a filter
+        return "add AS n, dp_unbounded(n)"
     is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", one.column)
     return f"dp_unbounded({one.column if is_plain else quote(one.column)})"

@@ -1,16 +1,14 @@
 """How a number of rows left out is served: a stored one as it is, or a new one.
 
-A number belongs to the released numbers that chose its groups and its cut. So it serves questions at the level of these
-numbers, and above; no other number is derived from it. The stored numbers of a statistic are a chain. The place of one
-is the level of the question that drew it.
+A number belongs to the released numbers that chose its groups and its cut. So it serves questions that show numbers of
+these levels, or of higher ones; no other number is derived from it. The stored numbers of a statistic are a chain. The
+place of one is the level that the question gave it that drew it. A question that shows the same released numbers again,
+and gives it a lower level, is served it, too: else two answers would say different things of one number.
 
 The chain is paid up to its highest place, as a cascade is. A number above all others takes seven eighths of what the
 chain rises by. One eighth is a reserve: a number below the highest place takes a sixteenth of its place, or half of
 what is left of the reserve, and costs nothing. All numbers together cost no more than the highest place
 (docs/proofs/left-out.md, "One chain").
-
-A reader who is shown the released numbers of an earlier question again is shown the number beside them again, whatever
-level the question gives it. Else two answers would say different things of one number.
 
 A reader with a limit has a chain of their own. What they hold of it adds up to no more than their limit, and nothing
 that they pay follows from others.
@@ -94,7 +92,10 @@ def _from_chain(
     asked_nano: int,
     numbers: Sequence[Serving],
 ) -> Serving | None:
-    """Return how a number of rows left out is served. Return None if no stored one serves, and none can be drawn."""
+    """Return how a number of rows left out is served. Return None if no stored one serves, and none can be drawn.
+
+    The arguments are those of `each_served`, with the level of the number, and servings of the released numbers.
+    """
     frame, histogram, asked = query.frame, calibration.histogram, level.rho_nano
     name = chain_hash(level.statistic, frame, reader)
     stored = sorted(state.side_table.levels(name), key=lambda one: one.rho_nano)
@@ -102,27 +103,50 @@ def _from_chain(
 
     def serving(place: int, steps: tuple[Draw, ...], sigma: float, noise_delta: float) -> Serving:
         pin = Pin(reader.name, name, *question, place, 0, has_threshold=False)
-        # the level that is asked for covers the number, and the released numbers that it belongs to; of a higher one
-        # these numbers are served at their level, too
         own = Level(level.statistic, max(asked, place), sigma, noise_delta)
         return Serving(own, own, None, steps, (), 0, is_single_draw=True, pin=pin)
 
     shown = _shown(name, question, state, reader)
-    is_alone = frame.has_private_keys and histogram.correlation > 0.0 and frame.window is None
-    if not (shown or is_alone or query.finish.within):
-        shown = _shown_beside(name, level, numbers, state, reader)
-    below = [one for one in stored if one.rho_nano in shown] or [one for one in stored if one.rho_nano <= asked]
-    # releases that stand alone add up, so that an earlier one tells more
-    least = asked - 1 if is_alone else asked // 2
-    if below and (below[-1].rho_nano in shown or below[-1].rho_nano > least):
+    if found := [one for one in stored if one.rho_nano in shown]:
+        return serving(found[0].rho_nano, (), found[0].sigma, 0.0)
+    told = [one for one in stored if _is_told(name, one.rho_nano, level, numbers, state)]
+    above = [one for one in told if one.rho_nano > asked and _is_of_same(name, one.rho_nano, level, numbers, state)]
+    # questions by relative error need less noise than others
+    if above and not query.finish.within:
+        return serving(above[-1].rho_nano, (), above[-1].sigma, 0.0)
+    below = [one for one in told if one.rho_nano <= asked]
+    if below and below[-1].rho_nano > asked // 2:
         return serving(below[-1].rho_nano, (), below[-1].sigma, 0.0)
     top = max((one.rho_nano for one in stored), default=0)
     own_nano = _own_nano(stored, asked, top) if frame.rows_sql.relation else 0
-    if own_nano:
+    place = max(set(range(asked, asked - len(stored) - 1, -1)) - {one.rho_nano for one in stored})
+    if own_nano and place > 0:
         own = level_of(level.statistic, own_nano, histogram)
         paid = replace(own, rho_nano=max(0, asked - top), noise_delta=_paid_delta(own, asked, top))
-        return serving(asked, (Draw(own, None, 0.0, paid),), own.sigma, own.noise_delta)
+        return serving(place, (Draw(own, None, 0.0, paid),), own.sigma, own.noise_delta)
     return serving(below[-1].rho_nano, (), below[-1].sigma, 0.0) if below else None
+
+
+def _is_told(name: str, place: int, level: Level, numbers: Sequence[Serving], state: State) -> bool:
+    """Return whether an answer shows all that a stored number belongs to: released numbers of its levels, or higher.
+
+    Releases that stand alone add up, so that another one always tells more.
+    """
+    presence, levels = numbers[0], {one.level.statistic: one.disclosed.rho_nano for one in numbers[1:]}
+    measured = state.side_table.measured_groups(name, place)
+    if measured is None or presence.stands_alone:
+        return False
+    own_nano = levels.get(level.statistic.covered or PRESENCE, 0)
+    return measured.presence_rho_nano <= presence.disclosed.rho_nano and measured.number_rho_nano <= own_nano
+
+
+def _is_of_same(name: str, place: int, level: Level, numbers: Sequence[Serving], state: State) -> bool:
+    """Return whether an answer shows the very numbers that a stored number is about; presence may have a higher level."""
+    levels = {one.level.statistic: one.level.rho_nano for one in numbers}
+    measured = state.side_table.measured_groups(name, place)
+    if measured is None or measured.presence_rho_nano > levels[PRESENCE]:
+        return False
+    return measured.number_rho_nano == levels.get(level.statistic.covered or PRESENCE)
 
 
 def _shown(name: str, question: tuple[int, int, bool, bool], state: State, reader: Reader) -> set[int]:
@@ -130,34 +154,6 @@ def _shown(name: str, question: tuple[int, int, bool, bool], state: State, reade
     pins = state.history.pins(name, reader.name)
     alike = (one for one in pins if (one.asked_rho_nano, one.query_rho_nano, False, one.by_half_width) == question)
     return {one.rho_nano for one in alike}
-
-
-def _shown_beside(name: str, level: Level, numbers: Sequence[Serving], state: State, reader: Reader) -> set[int]:
-    """Return the highest place above a level of what the reader was shown beside the numbers that they are served.
-
-    Args:
-        name: identity of the chain.
-        level: of the number of rows left out, as it is asked for.
-        numbers: how the statistics before it are served.
-        state: the state file.
-        reader: who asks.
-
-    """
-    by_statistic = {one.level.statistic: one.pin for one in numbers}
-    presence, own = by_statistic.get(PRESENCE), by_statistic.get(level.statistic.covered or PRESENCE)
-    if presence is None or own is None:
-        return set()
-    pins = {one.statistic_hash: state.history.pins(one.statistic_hash, reader.name) for one in (presence, own)}
-    found = set()
-    for pin in state.history.pins(name, reader.name):
-        of_keys, of_numbers = (
-            {other.rho_nano for other in pins[one.statistic_hash] if other.query_rho_nano == pin.query_rho_nano}
-            for one in (presence, own)
-        )
-        is_served = of_numbers == {own.rho_nano} and of_keys and max(of_keys) <= presence.rho_nano
-        if is_served and pin.rho_nano > level.rho_nano:
-            found.add(pin.rho_nano)
-    return {max(found)} if found else set()
 
 
 def _own_nano(stored: Sequence[StoredLevel], asked: int, top: int) -> int:

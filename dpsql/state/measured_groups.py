@@ -15,7 +15,8 @@ WHERE statistic_hash = ? AND rho_nano = ? AND frame_hash = ?
 """
 
 _RECORD = """
-SELECT statistic_hash, rho_nano, cut_exponent, shown, shown_sigma, key_count, key_ids
+SELECT statistic_hash, rho_nano, cut_exponent, shown, shown_sigma, presence_rho AS presence_rho_nano,
+       number_rho AS number_rho_nano, key_count, key_ids
 FROM measured_groups JOIN point ON point.id = point_id WHERE statistic_hash = ? AND rho_nano = ?
 """
 
@@ -46,6 +47,8 @@ def insert_measured_groups(
         "cut_exponent": record.cut_exponent,
         "shown": record.shown,
         "shown_sigma": record.shown_sigma,
+        "presence_rho": record.presence_rho_nano,
+        "number_rho": record.number_rho_nano,
         "key_count": None if record.key_ids is None else len(record.key_ids),
         "key_ids": id_blob,
     }

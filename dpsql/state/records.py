@@ -300,6 +300,8 @@ class MeasuredGroups:
         shown_sigma: standard deviation of the noise in this sum, not negative.
         key_ids: int64, ids of the groups in the frame of the released numbers, each once; None for all groups of that
             frame.
+        presence_rho_nano: level of the presence count that the groups and the sum follow from.
+        number_rho_nano: level of the statistic that the sum follows from; 0 if that is the presence count alone.
 
     """
 
@@ -309,10 +311,14 @@ class MeasuredGroups:
     shown: float
     shown_sigma: float
     key_ids: npt.NDArray[np.int64] | None = field(repr=False)
+    presence_rho_nano: int = 0
+    number_rho_nano: int = 0
 
     def __post_init__(self) -> None:
         if type(self.rho_nano) is not int or not 0 < self.rho_nano <= MAX_RHO_NANO:
             raise ReleaseError("measured groups need a positive level in whole nano-rho")
+        if not all(type(one) is int and one >= 0 for one in (self.presence_rho_nano, self.number_rho_nano)):
+            raise ReleaseError("measured groups need the levels of the released numbers in whole nano-rho")
         if type(self.cut_exponent) is not int or abs(self.cut_exponent) > _MOST_EXPONENT:
             raise ReleaseError("measured groups need a cut at a finite power of two")
         if not math.isfinite(self.shown) or not 0.0 <= self.shown_sigma < math.inf:

@@ -179,6 +179,7 @@ MEASURED_GROUPS = """
 CREATE TABLE measured_groups (
     point_id INTEGER PRIMARY KEY REFERENCES point(id), cut_exponent INTEGER NOT NULL,
     shown REAL NOT NULL, shown_sigma REAL NOT NULL CHECK (shown_sigma >= 0),
+    presence_rho INTEGER NOT NULL CHECK (presence_rho >= 0), number_rho INTEGER NOT NULL CHECK (number_rho >= 0),
     key_count INTEGER, key_ids BLOB, CHECK ((key_count IS NULL) = (key_ids IS NULL))
 ) STRICT
 """

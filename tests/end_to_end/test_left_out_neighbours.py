@@ -5,11 +5,13 @@ Random tables, policies and questions, each read with and without one person.
 
 from __future__ import annotations
 
+import math
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import duckdb
@@ -20,6 +22,7 @@ import dpsql
 from dpsql.answer import left_out_values
 from dpsql.bound import left_out
 from dpsql.bound.left_out import PART_BITS, left_out_sql
+from dpsql.cascade import left_out as chain
 from dpsql.mechanism import calibrate
 from dpsql.model.frame import KEYS_FIRST, Statistic
 from dpsql.model.statistic_kinds import COVERAGE_KINDS, LEFT_OUT_KINDS
@@ -27,7 +30,7 @@ from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.two_worlds import Worlds, watched
 from tests.noise_sources import seeded_noise
 
-_EXAMPLES, _MANY_EXAMPLES, _FAULT_EXAMPLES = 40, 300, 6
+_EXAMPLES, _MANY_EXAMPLES, _FAULT_EXAMPLES = 40, 300, 12
 _ABOVE = 1.0 + 1e-9
 _POLICIES = (
     "",
@@ -59,7 +62,7 @@ class Example:
     policy: str
     keys: str
     question: str
-    rho: float
+    levels: tuple[float, ...]
 
 
 def example(chance: random.Random) -> Example:
@@ -82,7 +85,10 @@ def example(chance: random.Random) -> Example:
     selected = ", ".join([*filter(None, [group]), *dict.fromkeys(columns)])
     written = f"WITH DIFFERENTIAL_PRIVACY OPTIONS ({options}) " if options else ""
     question = f"SELECT {written}{selected} FROM data{f' GROUP BY {group}' if group else ''}"
-    return Example(rows, person, policy, public, question, chance.choice((0.5, 3.0, 20.0)))
+    rho = chance.choice((0.5, 3.0, 20.0))
+    several = chance.choice(((rho, rho / 4), (rho, 1.7 * rho), (rho, rho / 8, 3 * rho)))
+    levels = several if chance.random() < 0.25 else (rho,)
+    return Example(rows, person, policy, public, question, levels)
 
 
 def _rows(chance: random.Random) -> list[Row]:
@@ -140,7 +146,8 @@ def _check(prepared: Prepared, one: Example, number: int, seen: Seen) -> None:
     session, beside = prepared
     _fill(session.connection, one.rows)
     _fill(beside, [row for row in one.rows if row[0] != one.person])
-    with with_own_state(session) as own, watched(beside) as worlds:
+    asked = []
+    with with_own_state(session) as own:
         own._runner.noise_source = seeded_noise(number)
         own.sql(f"CALL dp_protect('data', unit := 'person', privacy_unit_column := 'person'{one.policy})")
         own.sql("CALL dp_domain('data', 'amount', bounds := [0, 50])")
@@ -149,25 +156,32 @@ def _check(prepared: Prepared, one: Example, number: int, seen: Seen) -> None:
         if one.keys == "both":
             own.sql("CALL dp_domain('data', 'other', keys := [0, 1])")
         try:
-            own.sql(one.question, rho=one.rho, delta=1e-3)
+            for rho in one.levels:
+                with watched(beside) as worlds:
+                    own.sql(one.question, rho=rho, delta=1e-3)
+                asked.append(worlds)
         except dpsql.DpsqlError as error:
             seen.refused[str(error)[:80]] += 1
             return
-    _check_worlds(worlds, seen)
+    _check_worlds(asked, seen)
 
 
-def _check_worlds(worlds: Worlds, seen: Seen) -> None:
+def _check_worlds(asked: list[Worlds], seen: Seen) -> None:
+    """Check what the questions of one example drew; each chain and all together are paid for as a whole."""
     seen.answered += 1
-    for exact, without in worlds.left_out.values():
+    for exact, without in (both for worlds in asked for both in worlds.left_out.values()):
         assert 0 <= exact - without <= 2**PART_BITS, "more than the cut"
         seen.moved += exact != without
         seen.whole += exact - without == 2**PART_BITS
-    for loss, level in worlds.losses_of_left_out():
-        assert loss <= level * _ABOVE, "more than its level"
-    assert worlds.loss <= worlds.charge * _ABOVE, "more than is paid"
-    if worlds.charge:
-        seen.largest = max(seen.largest, worlds.loss / worlds.charge)
-    frame = worlds.offers[-1].query.frame
+    losses, levels = defaultdict[object, float](float), defaultdict[object, float](float)
+    for of_chain, loss, level in (one for worlds in asked for one in worlds.losses_of_left_out()):
+        losses[of_chain] += loss
+        levels[of_chain] += level
+    assert all(loss <= levels[one] * _ABOVE for one, loss in losses.items()), "more than its level"
+    loss, charge = (math.fsum(of(worlds) for worlds in asked) for of in (attrgetter("loss"), attrgetter("charge")))
+    assert loss <= charge * _ABOVE, "more than is paid"
+    seen.largest = max(seen.largest, loss / charge) if charge else seen.largest
+    frame, drawn = asked[-1].offers[-1].query.frame, [one for each in asked[-1].offers for one in each.drawn]
     seen.had.update(
         name
         for name, there in {
@@ -176,10 +190,12 @@ def _check_worlds(worlds: Worlds, seen: Seen) -> None:
             "no keys": not frame.keys,
             "weights": frame.bounding.counted_groups is not None,
             "keys first": frame.mechanism == KEYS_FIRST,
-            "several": len(worlds.left_out) > 1,
-            "unmeasured": any(one.kind in COVERAGE_KINDS for offer in worlds.offers for one in offer.drawn),
+            "several columns": len(asked[0].left_out) > 1,
+            "several levels": len(asked) > 1,
+            "a reserve": any(not level for worlds in asked for *_, level in worlds.losses_of_left_out()),
+            "unmeasured": any(one.kind in COVERAGE_KINDS for one in drawn),
         }.items()
-        if there and worlds.left_out
+        if there and asked[0].left_out
     )
 
 
@@ -193,7 +209,8 @@ def _look(prepared: Prepared, first: int, examples: int) -> Seen:
 def _check_seen(seen: Seen, examples: int) -> None:
     """Check that examples were answered, that all kinds were among them, and that the person moved what was drawn."""
     assert seen.answered > 0.9 * examples, seen.refused
-    assert seen.had.keys() == {"public", "private", "no keys", "weights", "keys first", "several", "unmeasured"}
+    kinds = {"public", "private", "no keys", "weights", "keys first", "unmeasured"}
+    assert seen.had.keys() == {*kinds, "several columns", "several levels", "a reserve"}
     assert seen.whole > examples / 2
     assert seen.largest > 0.99
 
@@ -237,12 +254,18 @@ def _cut_of_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(left_out_values, "left_out_sql", uncut)
 
 
+def _whole_rise(patch: pytest.MonkeyPatch) -> None:
+    """Let the first number of a chain take what is reserved for later ones."""
+    patch.setattr(chain, "_OF_RISE", 8)
+
+
 @pytest.mark.parametrize(
     ("plant", "seen_as"),
     [
         (_parts_of_half_the_size, "more than the cut"),
         (_cut_of_all, "more than the cut"),
         (_less_noise, "more than its level"),
+        (_whole_rise, "more than its level"),
     ],
 )
 def test_a_planted_fault_is_caught(

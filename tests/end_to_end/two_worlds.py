@@ -58,12 +58,13 @@ class Worlds:
         """Half of the squared distance of all draws, in units of their noise: at most the level that was charged."""
         return math.fsum(self._loss(offer, step) for offer in self.offers for step in _draws(offer))
 
-    def losses_of_left_out(self) -> Iterator[tuple[float, float]]:
-        """Yield the loss of each number of rows left out, and its level."""
+    def losses_of_left_out(self) -> Iterator[tuple[tuple[Frame, Statistic], float, float]]:
+        """Yield the chain of each number of rows left out, its loss, and the level that was paid for it."""
         for offer in self.offers:
             for step in _draws(offer):
                 if step.fresh.statistic.kind in LEFT_OUT_KINDS:
-                    yield self._loss(offer, step), step.fresh.rho_nano / NANO
+                    chain = (offer.query.frame, step.fresh.statistic)
+                    yield chain, self._loss(offer, step), step.fresh.rho_nano / NANO
 
     def _loss(self, offer: Offer, step: Draw) -> float:
         frame, statistic, sigma = offer.query.frame, step.fresh.statistic, step.fresh.sigma

@@ -184,8 +184,8 @@ def test_truth_values_that_are_null_say_why() -> None:
     [
         ("n", "rows", "dp_unbounded(n)"),
         ("my rows", "rows", 'dp_unbounded("my rows")'),
-        ("count_star()", "rows", "count(*) AS n, dp_unbounded(n)"),
-        ("sum(cost)", "sum(cost)", "sum(cost) AS n, dp_unbounded(n)"),
+        ("count_star()", "rows", "add AS n, dp_unbounded(n)"),
+        ("sum(cost)", "sum(cost)", "add AS n, dp_unbounded(n)"),
     ],
 )
 def test_the_estimate_is_asked_for_with_text_that_can_be_pasted(column: str, of: str, call: str) -> None:
@@ -225,7 +225,13 @@ def test_a_warning_names_another_column_of_which_much_may_be_left_out() -> None:
 
 
 def test_a_long_price_below_a_warning_is_not_cut() -> None:
-    paid = {"charged_rho": 0.00677369, "charged_delta": 2.5e-9, "epsilon": 1.594, "delta": 1.25e-8, "reused": False}
+    paid: dict[str, Any] = {
+        "charged_rho": 0.00677369,
+        "charged_delta": 2.5e-9,
+        "epsilon": 1.594,
+        "delta": 1.25e-8,
+        "reused": False,
+    }
     price = lines(left_out=(rows(FIRES),), **paid)[3]
     assert price == "price    rho 0.00677369 and threshold delta 2.5e-09, for epsilon 1.594 at delta 1.25e-08"
 

@@ -17,7 +17,7 @@ from dpsql.errors import ReleaseError, StateError
 from dpsql.state import Additions, ChargeItem, MeasuredGroups, Point, State, Threshold, Unit
 
 NO_COLUMNS = pa.table({"x": [1]}).select([])
-RECORD = MeasuredGroups("d", 100, -3, 21_912.0, 0.1 + 0.2, np.array([4, 0, 2**62], np.int64))
+RECORD = MeasuredGroups("d", 100, -3, 21_912.0, 0.1 + 0.2, np.array([4, 0, 2**62], np.int64), 300, 200)
 
 
 def new_state(path: Path | None) -> State:
