@@ -117,7 +117,7 @@ def test_a_reader_with_a_limit_has_a_chain_of_their_own(session: dpsql.Session) 
 
 def test_many_lower_levels_end_without_a_number_and_without_an_error(session: dpsql.Session) -> None:
     session.sql(_TEXT, rho=3.0)
-    found = [session.sql(_TEXT, rho=2.9 - step / 50).receipt for step in range(left_out.MOST_RESERVED + 3)]
+    found = [session.sql(_TEXT, rho=2.0 * 0.7**step).receipt for step in range(left_out.MOST_RESERVED + 3)]
     assert all(one is not None and one.reused for one in found)
     assert found[-1] is not None
     assert not found[-1].left_out
@@ -147,3 +147,15 @@ def test_a_target_without_a_number_is_answered_and_calls_no_cell_within(session:
         assert not answer.receipt.left_out
         # 1,000 rows in each group, of which about 170 count
         assert answer.arrow().column("whole").to_pylist() == [None] * 3
+
+
+def test_who_sees_released_numbers_again_sees_what_was_said_of_them(session: dpsql.Session) -> None:
+    """With people beside it the count has a lower level, and is served as it was shown."""
+    alone = session.sql("SELECT key, count(*) AS n FROM hits GROUP BY key", rho=1.0)
+    text = "SELECT key, count(*) AS n, count(DISTINCT person) AS people FROM hits GROUP BY key"
+    beside, lower = session.sql(text, rho=1.0), session.sql(_TEXT, rho=0.05)
+    assert [row[:2] for row in beside] == alone.fetchall()
+    before, again, other = ([one.found for one in answer.receipt.left_out] for answer in (alone, beside, lower))  # type: ignore[union-attr]
+    assert again == before
+    assert other != before
+    assert beside.receipt.rho > 1.0, "the receipt has the level of the number that it shows"  # type: ignore[union-attr]
