@@ -2,7 +2,8 @@
 
 A number belongs to the released numbers that chose its groups and its cut. So it serves questions that show numbers of
 these levels, or of higher ones; no other number is derived from it. The stored numbers of a statistic are a chain. The
-place of one is the level that the question gave it that drew it.
+place of one is the level that the question gave it that drew it. A question that shows the same released numbers again,
+and gives it a lower level, is served it, too: else two answers would say different things of one number.
 
 The chain is paid up to its highest place, as a cascade is. A number above all others takes seven eighths of what the
 chain rises by. One eighth is a reserve: a number below the highest place takes a sixteenth of its place, or half of
@@ -27,7 +28,7 @@ from dpsql.model.identity import in_question, reader_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.state import Level as StoredLevel
-from dpsql.state import Pin, State
+from dpsql.state import Pin, State, folded_name
 
 _PARTS = 8
 _OF_RISE = 7
@@ -40,7 +41,7 @@ def chain_hash(statistic: Statistic, frame: Frame, reader: Reader) -> str:
     """Return the identity of the chain that serves a reader, or of the cascade of any other statistic."""
     name = statistic_hash(statistic, frame)
     is_own = reader.has_limit and statistic.kind in LEFT_OUT_KINDS
-    return reader_hash(name, reader.name.lower()) if is_own else name
+    return reader_hash(name, folded_name(reader.name)) if is_own else name
 
 
 def each_served(
@@ -102,14 +103,18 @@ def _from_chain(
 
     def serving(place: int, steps: tuple[Draw, ...], sigma: float, noise_delta: float) -> Serving:
         pin = Pin(reader.name, name, *question, place, 0, has_threshold=False)
-        # the level that is asked for covers the number, and the released numbers that it belongs to
-        own = Level(level.statistic, asked, sigma, noise_delta)
+        own = Level(level.statistic, max(asked, place), sigma, noise_delta)
         return Serving(own, own, None, steps, (), 0, is_single_draw=True, pin=pin)
 
     shown = _shown(name, question, state, reader)
     if found := [one for one in stored if one.rho_nano in shown]:
         return serving(found[0].rho_nano, (), found[0].sigma, 0.0)
-    below = [one for one in stored if one.rho_nano <= asked and _is_told(name, one.rho_nano, level, numbers, state)]
+    told = [one for one in stored if _is_told(name, one.rho_nano, level, numbers, state)]
+    above = [one for one in told if one.rho_nano > asked and _is_of_same(name, one.rho_nano, level, numbers, state)]
+    # questions by relative error need less noise than others
+    if above and not query.finish.within:
+        return serving(above[-1].rho_nano, (), above[-1].sigma, 0.0)
+    below = [one for one in told if one.rho_nano <= asked]
     if below and below[-1].rho_nano > asked // 2:
         return serving(below[-1].rho_nano, (), below[-1].sigma, 0.0)
     top = max((one.rho_nano for one in stored), default=0)
@@ -133,6 +138,15 @@ def _is_told(name: str, place: int, level: Level, numbers: Sequence[Serving], st
         return False
     own_nano = levels.get(level.statistic.covered or PRESENCE, 0)
     return measured.presence_rho_nano <= presence.disclosed.rho_nano and measured.number_rho_nano <= own_nano
+
+
+def _is_of_same(name: str, place: int, level: Level, numbers: Sequence[Serving], state: State) -> bool:
+    """Return whether an answer shows the very numbers that a stored number is about; presence may have a higher level."""
+    levels = {one.level.statistic: one.level.rho_nano for one in numbers}
+    measured = state.side_table.measured_groups(name, place)
+    if measured is None or measured.presence_rho_nano > levels[PRESENCE]:
+        return False
+    return measured.number_rho_nano == levels.get(level.statistic.covered or PRESENCE)
 
 
 def _shown(name: str, question: tuple[int, int, bool, bool], state: State, reader: Reader) -> set[int]:
