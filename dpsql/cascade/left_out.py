@@ -141,7 +141,7 @@ def _is_told(name: str, place: int, level: Level, numbers: Sequence[Serving], st
 
 
 def _is_of_same(name: str, place: int, level: Level, numbers: Sequence[Serving], state: State) -> bool:
-    """Return whether an answer shows the very numbers that a stored number is about; presence may have a higher level."""
+    """Return whether an answer shows the numbers that a stored number is about; presence may have a higher level."""
     levels = {one.level.statistic: one.level.rho_nano for one in numbers}
     measured = state.side_table.measured_groups(name, place)
     if measured is None or measured.presence_rho_nano > levels[PRESENCE]:
