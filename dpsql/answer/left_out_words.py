@@ -157,7 +157,8 @@ def sentence(one: LeftOutReceipt) -> str:
             parts += [f"at least {least} (95 %)"]
     else:
         parts += [f"what bounds leave out was measured in {_groups(found)} of another answer"]
-    most = f"{short(found.cut, 4)} {'is' if one.is_amount else 'rows are'} counted here"
+    rows = "is" if one.is_amount else "row is" if found.cut == 1.0 else "rows are"
+    most = f"{short(found.cut, 4)} {rows} counted here"
     parts += [f"of one unit ({one.unit}) at most {most}, and what one unit has beyond that is in no number"]
     if found.could_be is None:
         parts += ["too little is shown to compare with"]

@@ -28,7 +28,7 @@ from dpsql.model.identity import in_question, reader_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.state import Level as StoredLevel
-from dpsql.state import Pin, State
+from dpsql.state import Pin, State, folded_name
 
 _PARTS = 8
 _OF_RISE = 7
@@ -41,7 +41,7 @@ def chain_hash(statistic: Statistic, frame: Frame, reader: Reader) -> str:
     """Return the identity of the chain that serves a reader, or of the cascade of any other statistic."""
     name = statistic_hash(statistic, frame)
     is_own = reader.has_limit and statistic.kind in LEFT_OUT_KINDS
-    return reader_hash(name, reader.name.lower()) if is_own else name
+    return reader_hash(name, folded_name(reader.name)) if is_own else name
 
 
 def each_served(
@@ -141,7 +141,10 @@ def _is_told(name: str, place: int, level: Level, numbers: Sequence[Serving], st
 
 
 def _is_of_same(name: str, place: int, level: Level, numbers: Sequence[Serving], state: State) -> bool:
-    """Return whether an answer shows the numbers that a stored number is about; presence may have a higher level."""
+    """Return whether an answer shows the very numbers that a stored number is about.
+
+    Its presence count may have a higher level.
+    """
     levels = {one.level.statistic: one.level.rho_nano for one in numbers}
     measured = state.side_table.measured_groups(name, place)
     if measured is None or measured.presence_rho_nano > levels[PRESENCE]:

@@ -26,6 +26,7 @@ from dpsql.mechanism.calibrate import (
 )
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
 from dpsql.model.frame import NANO
+from dpsql.model.identity import in_question
 from dpsql.model.private_query import FrameQuery
 from dpsql.noise.rounded_gaussian import slack_delta
 from dpsql.state import State
@@ -64,9 +65,11 @@ def covered_nano(offer: Offer, most_nano: int, state: State) -> int:
     Each statistic counts with its part of the cap, or with the level of the stored points that its numbers and keys
     stem from, if that is higher.
     """
-    hashes = [one.pin.statistic_hash for one in offer.servings]
     by_auto = sum(level.share_nano for level in offer.query.auto_levels)
-    parts = dict(zip(hashes, shares_of(offer.query, most_nano - by_auto), strict=True))
+    asked = map(in_question, offer.query.statistics)
+    shares = dict(zip(asked, shares_of(offer.query, most_nano - by_auto), strict=True))
+    # what is asked of bounds may have no serving
+    parts = {one.pin.statistic_hash: shares[in_question(one.level.statistic)] for one in offer.servings}
     shown = chosen_levels(offer.servings, offer.query.frame, state)
     beyond = sum(max(0, level - parts.get(statistic, 0)) for statistic, level in shown.items())
     return most_nano + _beside(offer.query) + beyond

@@ -13,6 +13,7 @@ from dpsql.answer.offer import Offer
 from dpsql.features.target_rule import Step, measured, quantile_of, upper_quantile
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
+from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.state import SideTable, to_arrow
 
 
@@ -22,7 +23,8 @@ def within_target(
     """Return for each number that is asked for whether it is within the target, by the number of its estimate.
 
     Of a count or sum of which bounds may leave rows out, that is 1 if the interval of the whole number is within the
-    target, else NULL. Of other numbers it is 1 or 0, by the interval of the noise.
+    target, else NULL. It is NULL as well if nothing is known of what they leave out. Of other numbers it is 1 or 0, by
+    the interval of the noise.
 
     Args:
         part: the question.
@@ -33,7 +35,8 @@ def within_target(
 
     """
     left_out = left_out_numbers(offer, step.found.shown, side_table)
-    numbers = measured(part)
+    numbers, known = measured(part), {one.level.statistic.covered for one in offer.servings}
+    unknown = {one.covered for one in part.statistics if one.kind in LEFT_OUT_KINDS} - known
     found: dict[int, pa.Array] = {}
     for number in part.finish.within:
         covered = part.estimates[number].covered
@@ -42,6 +45,8 @@ def within_target(
         elif covered in left_out:
             is_within = _is_within(numbers.index(number), left_out[covered], step, target)
             found[number] = to_arrow(np.where(is_within, 1.0, np.nan), nan_as_null=True)
+        elif covered in unknown:
+            found[number] = to_arrow(np.full(step.groups, np.nan), nan_as_null=True)
         else:
             column = step.columns(quantile_of(target))[numbers.index(number)]
             found[number] = to_arrow(column.within(target.error).astype(np.int64))

@@ -25,6 +25,7 @@ from dpsql.state.policy import (
     delta_from_units,
     delta_units_down,
     delta_units_up,
+    folded_name,
     rho_from_nano,
     rho_nano_down,
 )
@@ -94,6 +95,7 @@ __all__ = [
     "delta_from_units",
     "delta_units_down",
     "delta_units_up",
+    "folded_name",
     "require",
     "rho_from_nano",
     "rho_nano_down",

@@ -136,11 +136,18 @@ def test_a_reader_is_told_by_the_point_that_chose_for_them(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("mechanism", ["KEYS_FIRST", None])
-def test_a_sum_of_values_from_0_on_keeps_its_line(mechanism: str | None) -> None:
+def test_a_sum_of_values_from_0_on_has_an_amount_left_out(mechanism: str | None) -> None:
     """Also where its interval has 0 in its middle, since units do not recentre it."""
     with _patients(key="") as session:
         session.sql("CALL dp_domain('patients', 'weight', bounds := [0, 200])")
-        text = "SELECT ward, sum(weight, contribution_bounds_per_row => (0, 200)) AS w FROM patients GROUP BY ward"
-        (line,) = receipt_of(session.sql(text, epsilon=4.0, mechanism=mechanism)).coverage
-    assert (line.values, line.measured) == ("", "totals")
-    assert "size" not in str(line)
+        text = "SELECT ward, sum(weight, contribution_bounds_per_row => (0, {})) AS w FROM patients GROUP BY ward"
+        wide = receipt_of(session.sql(text.format(200), epsilon=4.0, mechanism=mechanism))
+        cut = receipt_of(session.sql(text.format(20), epsilon=4.0, mechanism=mechanism))
+    assert (wide.coverage, cut.coverage) == ((), ())
+    (nothing,), (much,) = wide.left_out, cut.left_out
+    assert nothing.is_amount
+    assert nothing.columns == much.columns == ("w",)
+    assert abs(nothing.found.value) < 5.0 * nothing.found.sigma
+    # weights are 40 to 100, of which 20 are kept
+    assert much.found.factor == pytest.approx(3.5, rel=0.2)
+    assert all("amount" in str(one) and "size" not in str(one) for one in (*wide.kept, *cut.kept))

@@ -10,14 +10,17 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
+from dpsql.answer.left_out_values import write_left_out
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import coverage_sql
+from dpsql.bound.formulations import Formulation
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, catalog, database
 from dpsql.engine.connection import Cursor
 from dpsql.features.auto_histograms import Question
-from dpsql.model.statistic_kinds import COVERAGE_KINDS
+from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS, LEFT_OUT_KINDS
 from dpsql.sql.statements import SelectStatement, read_statement
+from tests.end_to_end.reading_rows import watch_statements
 from tests.noise_sources import silence
 
 ROWS = (
@@ -42,6 +45,7 @@ QUESTIONS = (
     "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (bounding = NORM) stage, count(*), sum(cost), avg(cost) FROM kept "
     "GROUP BY stage",
 )
+FORMULATIONS: tuple[Formulation, ...] = ("groups_first", "one_row")
 
 
 @pytest.fixture
@@ -56,26 +60,26 @@ def session() -> Iterator[dpsql.Session]:
         yield opened
 
 
-def test_values_and_coverage_are_the_same_to_the_bit(session: dpsql.Session) -> None:
+def test_values_and_what_bounds_leave_out_are_the_same_to_the_bit(session: dpsql.Session) -> None:
     engine, salt = DuckDBEngine(session.connection), bytes(range(16))
+    left_out: list[str] = []
+    lost = 0
     for text in QUESTIONS:
         statement = read_statement(text)
         assert isinstance(statement, SelectStatement)
         query, _, _ = session._runner.plan(statement, {"rho": 0.1, "delta": 1e-9}, CURATOR)
         frame, statistics = query.first.frame, query.first.statistics
         assert frame.rows_sql.stored_unit[1:] == ("main", "kept", "person")
-        numbers = tuple(one for one in statistics if one.kind not in COVERAGE_KINDS)
-        listed = None
+        numbers = tuple(one for one in statistics if one.kind not in BESIDE_KINDS)
+        listed = session.connection.sql("SELECT 'city ' || i AS key_0 FROM range(5) c(i)").to_arrow_table()
         if frame.public_keys:
             listed = session.connection.sql("SELECT i::INTEGER AS key_0 FROM range(3) r(i)").to_arrow_table()
-        texts = [
-            [
-                bounded_sql(frame, numbers, salt, formulation="groups_first"),
-                bounded_sql(frame, numbers, salt, formulation="one_row"),
-            ]
-        ]
+        texts = [[bounded_sql(frame, numbers, salt, formulation=of) for of in FORMULATIONS]]
         if covered := tuple(one for one in statistics if one.kind in COVERAGE_KINDS):
             texts.append([coverage_sql(frame, covered, salt, has_one_row=one) for one in (False, True)])
+        if cuts := [(one.covered, 4) for one in statistics if one.covered and one.kind in LEFT_OUT_KINDS]:
+            texts.append([write_left_out(frame, cuts, salt, of) for of in FORMULATIONS])
+            left_out.append(texts[-1][0])
         for pair in texts:
             found = [
                 engine.aggregate(sql, listed_keys=listed, timeout_seconds=None).reveal().to_pylist() for sql in pair
@@ -83,6 +87,11 @@ def test_values_and_coverage_are_the_same_to_the_bit(session: dpsql.Session) -> 
             assert sorted(map(repr, found[0])) == sorted(map(repr, found[1]))
             assert found[0]
             assert "BY unit" not in pair[1]
+            if pair[0] in left_out:
+                lost += sum(found[0][0].values())
+    assert len(left_out) == 5
+    # of values outside of their bounds, not of rows
+    assert lost > 0
 
 
 @pytest.mark.parametrize("bounding", ["", "bounding = NORM, "])
@@ -111,21 +120,13 @@ def test_histograms_of_auto_are_the_same_to_the_bit(session: dpsql.Session, boun
     assert kinds == ({"rows_norm", "sum_norm"} if bounding else {"groups", "group_extremes", "row_extremes"})
 
 
-def _watched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note the queries that are run with bounding, from now on."""
-    seen: list[str] = []
-    whole = DuckDBEngine.aggregate
-
-    def aggregate(self: DuckDBEngine, sql: str, **named: object) -> object:
-        seen.append(sql)
-        return whole(self, sql, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(DuckDBEngine, "aggregate", aggregate)
-    return seen
+def _is_bounded(sql: str) -> bool:
+    """Return whether a statement reads rows of units that it bounds."""
+    return '"kept"' in sql and "BY unit" in sql and "dpsql_empty" not in sql
 
 
 def test_a_constraint_leaves_bounding_out_of_an_answer(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = _watched(monkeypatch)
+    seen = watch_statements(monkeypatch, _is_bounded)
     silence(session)
     expected = "SELECT city, count(*), sum(least(greatest(cost, 0), 500)) FROM kept WHERE person IS NOT NULL GROUP BY 1"
     text = "SELECT city, count(*) AS n, sum(cost) AS total FROM kept GROUP BY city ORDER BY city"
@@ -161,13 +162,13 @@ def test_a_constraint_leaves_bounding_out_of_an_answer(session: dpsql.Session, m
 def test_rows_without_the_constraint_are_bounded(
     session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, made: str, source: str
 ) -> None:
-    seen = _watched(monkeypatch)
+    seen = watch_statements(monkeypatch, _is_bounded)
     session.connection.execute(made)
     text = f"SELECT city, count(*) FROM {source} GROUP BY city"
     session.sql(text, rho=1.0, delta=1e-3)
     plan = session.sql(f"FROM dp_explain($${text}$$, rho := 0.1, delta := 1e-3)").arrow().to_pylist()
     assert "rows of a unit" not in {row["name"] for row in plan}
-    assert any("GROUP BY unit" in sql for sql in seen)
+    assert seen
 
 
 def test_rows_are_those_of_the_constraint(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,30 @@ def test_many_lower_levels_end_without_a_number_and_without_an_error(session: dp
     assert "other levels" in line.unknown
 
 
+def test_two_readers_whose_names_differ_in_an_accent_letter_have_two_chains(session: dpsql.Session) -> None:
+    """Names are alike in either case of A to Z alone, for chains as for limits."""
+    session.sql("CALL dp_analyst('Änne', rho_limit := 3.0)")
+    session.sql("CALL dp_analyst('änne', rho_limit := 0.3)")
+    session.as_analyst("Änne").sql(_TEXT, rho=2.0)
+    answer = session.as_analyst("änne").sql(_TEXT, rho=0.2)
+    assert answer.receipt is not None
+    assert answer.receipt.charged_rho == pytest.approx(0.2 / 32, rel=1e-6)
+    assert len(_chains(session._access.read())) == 2
+
+
+def test_a_target_without_a_number_is_answered_and_calls_no_cell_within(session: dpsql.Session) -> None:
+    session.sql(_TEXT, rho=3.0)
+    for step in range(left_out.MOST_RESERVED):
+        session.sql(_TEXT, rho=2.9 - step / 50)
+    text = _TEXT.replace("dp_unbounded", "dp_within_target")
+    for _ in range(2):
+        answer = session.sql(text, target_relative_error=0.3, max_rho=0.9, delta=1e-5)
+        assert answer.receipt is not None
+        assert not answer.receipt.left_out
+        # 1,000 rows in each group, of which about 170 count
+        assert answer.arrow().column("whole").to_pylist() == [None] * 3
+
+
 def test_who_sees_released_numbers_again_sees_what_was_said_of_them(session: dpsql.Session) -> None:
     """With people beside it the count has a lower level, and is served as it was shown."""
     alone = session.sql("SELECT key, count(*) AS n FROM hits GROUP BY key", rho=1.0)
