@@ -141,6 +141,14 @@ def unknown_domains(table: pa.Table, layout: Layout | None) -> dict[str, str]:
     }
 
 
+def has_computed_numbers(table: pa.Table, layout: Layout | None, aggregates: Collection[str]) -> bool:
+    """Return whether an answer has a number that is no key and no aggregate by itself; False without a layout."""
+    if layout is None:
+        return False
+    others = (shown for shown in table.schema if shown.name not in layout.keys and shown.name not in aggregates)
+    return any(_is_number(shown.type) for shown in others)
+
+
 def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, column: str | None, rows: int) -> Bars:
     """Return one column of an answer as bars.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import duckdb
 import pyarrow as pa
 
-from dpsql.answer.layout import Layout, bars_of, readable, table_columns, unknown_domains
+from dpsql.answer.layout import Layout, bars_of, has_computed_numbers, readable, table_columns, unknown_domains
 from dpsql.answer.left_out_words import light_bars
 from dpsql.answer.receipt import Receipt
 from dpsql.pictures.charts import draw_bars
@@ -183,7 +183,8 @@ class Result:
         from dpsql.answer.screen import Screen  # noqa: PLC0415 — few answers are printed
 
         unknown = unknown_domains(self._table, self.layout)
-        return Screen(self.receipt, printed, unknown, self.standing, receipt_at, threshold_digits).lines()
+        has_others = has_computed_numbers(self._table, self.layout, [one.name for one in self.receipt.columns])
+        return Screen(self.receipt, printed, unknown, self.standing, receipt_at, threshold_digits, has_others).lines()
 
     @property
     def _too_low(self) -> frozenset[str]:

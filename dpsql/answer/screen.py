@@ -133,6 +133,7 @@ class Screen:
         standing: the unit's budget; None if it is not known here.
         receipt_at: where the reader finds the receipt.
         threshold_digits: digits of the threshold that count.
+        has_others: whether the answer has numbers that are computed, beside its counts, sums and averages.
 
     """
 
@@ -142,6 +143,7 @@ class Screen:
     standing: Standing | None
     receipt_at: str
     threshold_digits: int = 4
+    has_others: bool = False
 
     def lines(self) -> list[str]:
         """Return the lines."""
@@ -195,7 +197,8 @@ class Screen:
         if warnings := write(found, rows):
             yield Part(_TOO_LOW, warnings)
             if not places.joins_whole:
-                yield Part("whole", left_out_words.whole(found, is_named=len(self.receipt.columns) > 1))
+                is_named = self.has_others or len(self.receipt.columns) > 1
+                yield Part("whole", left_out_words.whole(found, is_named=is_named))
 
     def _within(self) -> str:
         """Return the reason why truth values about a target are NULL; empty if another line says it."""

@@ -71,6 +71,13 @@ def test_estimates_have_the_digits_of_their_numbers(session: dpsql.Session) -> N
     assert all(0 <= low <= n <= whole for n, whole, low, _ in none)
 
 
+def test_the_factor_names_its_column_beside_computed_numbers(session: dpsql.Session) -> None:
+    """The number of groups is not too low."""
+    text = "SELECT page, count(*) AS n, count(*) OVER () AS pages FROM log GROUP BY page"
+    (line,) = [one for one in str(session.sql(text, epsilon=5, delta=1e-6)).splitlines() if one.startswith("whole")]
+    assert line.endswith("× n, or more, if groups are cut alike: dp_unbounded(n)")
+
+
 def test_a_number_that_is_computed_from_an_answer_is_no_lower_end(session: dpsql.Session) -> None:
     counts = "SELECT page, count(*) AS n FROM log GROUP BY page"
     computed = str(session.sql(f"SELECT page, 1000 - n AS n FROM ({counts})", epsilon=5, delta=1e-6))
