@@ -33,6 +33,8 @@ _AMOUNT = "an amount of "
 _SCALES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 _BOUNDS = re.compile(r", contribution_\w+ => (?:\([^()]*\)|[^,()]+)")
 """Bounds in a call, which a line leaves out."""
+_WORD = r"[A-Za-z][a-z]+"
+"""A name of a unit that has a plural."""
 _UNUSUAL = {"person": "people", "aircraft": "aircraft", "child": "children", "man": "men", "woman": "women"}
 
 
@@ -204,7 +206,7 @@ def plural(unit: str) -> str:
     >>> [plural(unit) for unit in ("patient", "person", "company", "box", "users", "patient_id")]
     ['patients', 'people', 'companies', 'boxes', 'users', 'units (patient_id)']
     """
-    if not re.fullmatch(r"[A-Za-z][a-z]+", unit) or len(unit) > _LONGEST_NAME:
+    if not re.fullmatch(_WORD, unit) or len(unit) > _LONGEST_NAME:
         return f"units ({_cut(unit)})"
     if unit in _UNUSUAL:
         return _UNUSUAL[unit]
@@ -289,8 +291,9 @@ def _could_be(clear: Sequence[LeftOutReceipt], of: str = "") -> Iterator[str]:
     """Yield wordings of the largest part that could be left out of some numbers; ``of`` names them."""
     worst = max(clear, key=lambda one: one.found.could_be or 0.0)
     most, nouns = most_of(worst.found), _nouns_of_all(clear)
-    much = "very much" if nouns == "amounts" else "very many rows" if nouns == "rows" else "very many rows or very much"
-    people = plural(worst.unit)
+    cut = f"{worst.found.cut:,.9g}"
+    unit = worst.unit if re.fullmatch(_WORD, worst.unit) and len(worst.unit) <= _LONGEST_NAME else "unit"
+    rows = "" if worst.is_amount else f" row{'s' * (cut != '1')}"
     where = "" if worst.found.is_of_shown else f", by {_groups(worst.found)} of another answer"
     if worst.found.could_be and worst.found.could_be > _MUCH:
         head = f"up to {most} of the {nouns}{of} could be left out{where}"
@@ -298,11 +301,10 @@ def _could_be(clear: Sequence[LeftOutReceipt], of: str = "") -> Iterator[str]:
         # a lower end above 0 is a sign, though no clear one
         sign = "no clear sign" if any(one.found.least > 0.0 for one in clear) else "no sign"
         head = f"{sign} that {nouns}{of} are left out{where}; up to {most} could be"
-    yield f"{head}, and more of a few {people} with {much}"
-    yield f"{head}, more of a few {people} with {much}"
-    yield f"{head}, more of a few very busy {people}"
-    yield f"{head}, more of a few very busy units"
-    yield f"{head}, more of very busy units"
+    yield f"{head}, if no {unit} lacks over {cut}{rows}"
+    yield f"{head}, if no {unit} lacks over {cut}"
+    yield f"{head}, if no unit lacks over {cut}"
+    yield f"{head}, if none lacks over {cut}"
     yield head
 
 

@@ -6,9 +6,9 @@ place of one is the level that the question gave it that drew it. A question tha
 and gives it a lower level, is served it, too: else two answers would say different things of one number.
 
 The chain is paid up to its highest place, as a cascade is. A number above all others takes seven eighths of what the
-chain rises by. One eighth is a reserve: a number below the highest place takes a sixteenth of its place, or half of
-what is left of the reserve, and costs nothing. All numbers together cost no more than the highest place
-(docs/proofs/left-out.md, "One chain").
+chain rises by. One eighth is a reserve for numbers below the highest place, which cost nothing: the first takes a
+sixteenth of its place, the second a quarter of a sixteenth, the n-th 1/n^2 of a sixteenth. All numbers together cost no
+more than the highest place (docs/proofs/left-out.md, "One chain").
 
 A reader with a limit has a chain of their own. What they hold of it adds up to no more than their limit, and nothing
 that they pay follows from others.
@@ -16,14 +16,13 @@ that they pay follows from others.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, Serving
 from dpsql.mechanism.calibrate import Calibration, Level, level_of
-from dpsql.model.frame import NANO, PRESENCE, Frame, Statistic
+from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.model.identity import in_question, reader_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
@@ -170,12 +169,10 @@ def _own_nano(stored: Sequence[StoredLevel], asked: int, top: int) -> int:
     """
     if asked > top:
         return _OF_RISE * (asked - top) // _PARTS
-    reserved = [one for one in stored if one.source_rho_nano is not None]
-    if len(reserved) >= MOST_RESERVED:
-        return 0
-    # rounded up, so that all of them together are never more than the reserve
-    spent = sum(math.ceil(NANO / (2.0 * one.sigma**2)) + 1 for one in reserved)
-    return max(0, min(asked // (2 * _PARTS), (top // _PARTS - spent) // 2))
+    drawn = sum(one.source_rho_nano is not None for one in stored)
+    # the squares of 1, 1/2, 1/3, … add up to less than 2, so all of them together are never more than the reserve; no
+    # level follows from the highest place, which released numbers may have chosen
+    return asked // (2 * _PARTS * (drawn + 1) ** 2) if drawn < MOST_RESERVED else 0
 
 
 def _paid_delta(own: Level, asked: int, top: int) -> float:

@@ -55,15 +55,15 @@ def test_the_warning_and_the_estimate_come_first() -> None:
 @pytest.mark.parametrize(
     ("found", "bounds"),
     [
-        (QUIET, "no sign that rows are left out; up to 9 % could be, more of a few very busy visitors"),
+        (QUIET, "no sign that rows are left out; up to 9 % could be, if no visitor lacks over 4,096 rows"),
         (replace(QUIET, value=-9e9), "no sign that rows are left out; up to 0.01 % could be"),
         (
             replace(QUIET, value=20_000.0),
-            "no clear sign that rows are left out; up to 16 % could be, more of a few very busy visitors",
+            "no clear sign that rows are left out; up to 16 % could be, if no visitor lacks over 4,096",
         ),
         (
             replace(QUIET, sigma=40_000.0),
-            "up to 31 % of the rows could be left out, and more of a few visitors with very many rows",
+            "up to 31 % of the rows could be left out, if no visitor lacks over 4,096 rows",
         ),
         (replace(UNCLEAR, value=20_000.0), "too few rows are shown to say how many bounds leave out"),
         (UNCLEAR, "at least 44,000 rows are left out; too few are shown to say how large a part that is"),
