@@ -58,7 +58,8 @@ def with_coverage(
     left_out: tuple[LeftOutReceipt, ...] = ()
     if offer.left_out:
         found = left_out_numbers(offer, shown_ids(offer, side_table, selected), side_table)
-        left_out = tuple(_left_out(one, number, query) for one, number in found.items())
+        order = [one.covered for one in query.estimates]
+        left_out = tuple(_left_out(one, found[one], query) for one in sorted(found, key=order.index))
     return replace(receipt, coverage=tuple(lines), left_out=left_out)
 
 
@@ -128,6 +129,9 @@ def _left_out(covered: Statistic, found: LeftOut, query: FrameQuery) -> LeftOutR
     numbers = [number for number, one in enumerate(query.estimates) if one.covered == covered]
     columns = tuple(one.name for one in query.finish.columns if one.estimate in numbers)
     of, unit = covered_name(covered, query), query.frame.rows.unit
+    if unit == query.frame.rows.table.rpartition(".")[2]:
+        # a unit without a name of its own has that of its table
+        unit = "unit"
     return LeftOutReceipt(columns, of, unit, found, is_amount=covered.kind == "sum")
 
 

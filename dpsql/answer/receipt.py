@@ -175,8 +175,10 @@ class Receipt:
 
     @property
     def too_low_columns(self) -> frozenset[str]:
-        """Columns with numbers that are too low, because bounds leave out rows or amounts."""
-        return frozenset(name for _, one in self.all_left_out if one.found.is_too_low for name in one.columns)
+        """Columns with numbers that are too low, because bounds leave out rows or amounts; in all grouping sets."""
+        lows = {name for _, one in self.all_left_out if one.found.is_too_low for name in one.columns}
+        others = {name for _, one in self.all_left_out if not one.found.is_too_low for name in one.columns}
+        return frozenset(lows - others)
 
     def too_low_of(self, column: str) -> LeftOut | None:
         """Return what is left out of a column that is too low; None if its grouping sets differ, or if it is not."""

@@ -36,6 +36,7 @@ from dpsql.answer.receipt import Receipt
 from dpsql.answer.stored_beside import store_beside
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Mark
+from dpsql.mechanism.calibrate import Level
 from dpsql.model.frame import Frame, PublicKeys
 from dpsql.model.identity import base_hash, frame_hash
 from dpsql.model.private_query import FrameQuery
@@ -56,6 +57,7 @@ class Inquiry:
         drawn_once: whether each frame is drawn a single time, as a round of key selection is.
         claim: the most that the query may be charged, if its charge follows from released numbers.
         left_out_share: aim for the noise of a number of rows left out, as a part of the shown numbers together.
+        later: identities of statistics that the query may be charged for after its steps, each at its highest level.
 
     """
 
@@ -66,6 +68,7 @@ class Inquiry:
     drawn_once: bool = False
     claim: Claim | None = None
     left_out_share: float = SHARE
+    later: tuple[tuple[str, Level], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -323,12 +326,14 @@ def _release(
         analyst=inquiry.reader.name,
         query_hash=inquiry.query_hash,
         at=asked_at,
-        statistics=(*(serving.pin.statistic_hash for serving in part.servings), *histograms),
+        statistics=(*(serving.pin.statistic_hash for serving in part.servings), *dict(inquiry.later), *histograms),
         levels=(
             *(
                 (serving.disclosed.rho_nano, serving.release_nano, asked.rho_nano, asked.noise_delta, *cut)
                 for serving, asked in zip(part.servings, part.asked, strict=True)
             ),
+            # whether they are charged follows from released numbers, so each step tells of them
+            *((0, 0, level.rho_nano, level.noise_delta, *cut) for _, level in inquiry.later),
             *((level, 0) for level in histograms.values()),
         ),
         mechanism=part.histogram.name,

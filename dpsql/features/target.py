@@ -46,6 +46,7 @@ from dpsql.answer.stage import (
     release_frame,
     release_stage,
 )
+from dpsql.cascade.left_out import chain_hash
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.seen import seen_top
 from dpsql.errors import BudgetError, CalibrationError
@@ -77,7 +78,7 @@ from dpsql.features.target_rule import (
     upper_quantile,
 )
 from dpsql.features.target_within import within_target
-from dpsql.mechanism.calibrate import Calibration
+from dpsql.mechanism.calibrate import Calibration, Level
 from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.identity import in_question, query_hash, rows_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
@@ -198,6 +199,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
     """
     part, target, state, reader = query.first, query.target, runtime.state, inquiry.reader
     levels, total, stop = steps_up(part), Charged(), None
+    inquiry = replace(inquiry, later=_left_out_at(part, levels[-1], reader))
     last, free = _last_offer(part, levels, state, reader), _free_place(part, levels, state, reader)
     place, is_granted = max(0, free), False
     reading: Reading | None = None
@@ -240,6 +242,12 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
             return replace(stop, ending="met") if is_met(step, target) else stop, total
         place = following
     raise AssertionError("the last step is at the highest level")
+
+
+def _left_out_at(part: FrameQuery, level_nano: int, reader: Reader) -> tuple[tuple[str, Level], ...]:
+    """Return the numbers of rows left out of a question by their identities, each at its part of a level."""
+    found = (one for one in levels_at(part, level_nano) if one.statistic.kind in LEFT_OUT_KINDS)
+    return tuple((chain_hash(one.statistic, part.frame, reader), one) for one in found)
 
 
 def _release_last(query: WithinTarget, stop: Stop, runtime: Runtime, inquiry: Inquiry, *, is_new: bool) -> Charged:

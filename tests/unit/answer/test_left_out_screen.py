@@ -197,6 +197,11 @@ def test_the_estimate_is_asked_for_with_text_that_can_be_pasted(column: str, of:
     assert none.endswith("cut alike")
 
 
+def test_a_cut_of_one_row_is_one_row() -> None:
+    sentence = left_out_words.sentence(rows(replace(FIRES, cut=1.0)))
+    assert "at most 1 row is counted here" in sentence
+
+
 def test_one_group_has_its_own_estimate() -> None:
     alone = lines(left_out=(rows(replace(FIRES, groups=1)),), table=PrintedTable("", 1))
     assert alone[1] == "whole    about 1.27 × this number, or more: dp_unbounded(n)"

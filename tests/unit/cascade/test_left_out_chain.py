@@ -11,6 +11,9 @@ import pytest
 import dpsql
 from dpsql.cascade import left_out
 from dpsql.state import State
+from dpsql.state.shown_amounts import spent_as_shown
+from tests.end_to_end.prepared import with_own_state
+from tests.noise_sources import seeded_noise
 
 NANO = 10**9
 _LEVELS = (0.001, 0.0015, 0.004, 0.05, 0.06, 0.3, 1.0, 1.9, 2.0, 7.5)
@@ -139,8 +142,8 @@ def test_two_readers_whose_names_differ_in_an_accent_letter_have_two_chains(sess
 def test_a_target_without_a_number_is_answered_and_calls_no_cell_within(
     session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session.sql(_TEXT, rho=3.0)
     monkeypatch.setattr(left_out, "MOST_RESERVED", 0)
+    session.sql(_TEXT, rho=3.0)
     text = _TEXT.replace("dp_unbounded", "dp_within_target")
     for _ in range(2):
         answer = session.sql(text, target_relative_error=0.3, max_rho=0.9, delta=1e-5)
@@ -160,3 +163,21 @@ def test_who_sees_released_numbers_again_sees_what_was_said_of_them(session: dps
     assert again == before
     assert other != before
     assert beside.receipt.rho > 1.0, "the receipt has the level of the number that it shows"  # type: ignore[union-attr]
+
+
+def test_what_others_may_have_spent_does_not_tell_whether_a_target_drew_a_number(session: dpsql.Session) -> None:
+    """Whether it draws one follows from the level at which its steps ended, which a reader with a limit may not see."""
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.5)")
+    drawn, shown = set(), set()
+    for seed in range(6):
+        with with_own_state(session) as own:
+            own._runner.noise_source = seeded_noise(seed)
+            own.sql(_TEXT, rho=0.3)
+            own.sql(_TEXT, target_relative_error=0.1, max_rho=8.0, delta=1e-5)
+            state = own._access.read()
+            drawn.add(sum(map(len, _chains(state).values())))
+            (unit,) = {one.name for one in state.policy().units}
+            with state._database.read() as connection:
+                shown.add(spent_as_shown(connection, unit, "ana").rho_nano)
+    assert len(drawn) > 1
+    assert len(shown) == 1
