@@ -38,23 +38,24 @@ _WORD = r"[A-Za-z][a-z]+"
 _UNUSUAL = {"person": "people", "aircraft": "aircraft", "child": "children", "man": "men", "woman": "women"}
 
 
-def too_low(found: Sequence[Named], rows: int | None = None) -> list[str]:
+def too_low(found: Sequence[Named], rows: int | None = None, others: Sequence[str] = ()) -> list[str]:
     """Return wordings of the warning that numbers are too low, the worst column first; none if no number is.
 
     Args:
         found: of all columns.
         rows: number of rows of the answer, if the number of groups is told where it is larger.
+        others: columns of other kinds that may be too low, too.
 
     """
     lows = _lows(found)
     if not lows:
         return []
-    (of_set, worst), *others = lows
-    more = f"; {len(others)} more are too low" if others else _may_be(found)
-    if len(others) == 1:
-        ((its_set, other),) = others
+    (of_set, worst), *more_lows = lows
+    more = f"; {len(more_lows)} more are too low" if more_lows else _may_be(found, others)
+    if len(more_lows) == 1:
+        ((its_set, other),) = more_lows
         more = f"; {_cut(its_set) or _name(other)} is too low, too"
-    name = f"{_cut(of_set)}: " * bool(of_set) + (f"{_name(worst)}: " if _is_named(worst, found) else "")
+    name = f"{_cut(of_set)}: " * bool(of_set) + (f"{_name(worst)}: " if others or _is_named(worst, found) else "")
     groups = f" of {_groups(worst.found)}" if rows is not None and worst.found.groups > rows else ""
     whose = f" of busy {plural(worst.unit)}"
     wordings = (
@@ -331,12 +332,13 @@ def _lows(found: Sequence[Named]) -> list[Named]:
     return sorted(lows, key=lambda low: (-low[1].found.factor, -(low[1].found.could_be or 0.0)))
 
 
-def _may_be(found: Sequence[Named]) -> str:
+def _may_be(found: Sequence[Named], people: Sequence[str]) -> str:
     """Say which columns may be too low, too; an empty text if no other column lacks a part that counts."""
-    others = [one for _, one in found if not one.found.is_too_low and (one.found.could_be or 1.0) > _SOME]
+    others = [_name(one) for _, one in found if not one.found.is_too_low and (one.found.could_be or 1.0) > _SOME]
+    others += map(_cut, people)
     if len(others) > 1:
         return f"; {len(others)} more may be"
-    return f"; {_name(others[0])} may be, too" if others else ""
+    return f"; {others[0]} may be, too" if others else ""
 
 
 def _is_named(one: LeftOutReceipt, found: Sequence[Named]) -> bool:

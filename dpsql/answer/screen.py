@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from dpsql.answer import join_words, left_out_words, phrases, words
 from dpsql.answer.counted_parts import counted_parts, is_warning
@@ -22,6 +23,8 @@ MOST_LINES = 4
 MOST_CHARACTERS = 100
 _HEAD = 8
 """Characters of the word that a line begins with, with the spaces after it."""
+_MOST = 0.9
+"""If a smaller part of the groups of people is counted, a warning about another number names that of people."""
 _TOO_LOW = "too low"
 """The word that a warning begins with. Below an answer with it, all lines have one more space after their word."""
 
@@ -194,11 +197,20 @@ class Screen:
         """Yield the warning that numbers are too low, and the estimate of the whole."""
         found, rows = self.receipt.all_left_out, self.printed.rows
         write = left_out_words.too_low_and_whole if places.joins_whole else left_out_words.too_low
+        if not (places.others or places.joins_whole):
+            write = partial(left_out_words.too_low, others=self._people_that_may_lack())
         if warnings := write(found, rows):
             yield Part(_TOO_LOW, warnings)
             if not places.joins_whole:
                 is_named = self.has_others or len(self.receipt.columns) > 1
                 yield Part("whole", left_out_words.whole(found, is_named=is_named))
+
+    def _people_that_may_lack(self) -> list[str]:
+        """Return the columns with numbers of people of which much may be missing."""
+        lacks = any(
+            one.measured == "groups" and (one.unknown or one.low < _MOST) for one in _all_coverage(self.receipt)
+        )
+        return [one.name for one in self.receipt.columns if one.aggregate.startswith("count(DISTINCT")] if lacks else []
 
     def _within(self) -> str:
         """Return the reason why truth values about a target are NULL; empty if another line says it."""

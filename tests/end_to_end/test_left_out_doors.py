@@ -78,6 +78,13 @@ def test_the_factor_names_its_column_beside_computed_numbers(session: dpsql.Sess
     assert line.endswith("× n, or more, if groups are cut alike: dp_unbounded(n)")
 
 
+def test_people_beside_a_count_that_is_too_low_are_named_too(session: dpsql.Session) -> None:
+    """Bounds leave out their groups as well, and the lines about that have no room."""
+    text = "SELECT page, count(*) AS n, count(DISTINCT visitor) AS people FROM log GROUP BY page"
+    (line,) = [one for one in str(session.sql(text, epsilon=5, delta=1e-6)).splitlines() if one.startswith("too low")]
+    assert line.endswith("; people may be, too")
+
+
 def test_a_number_that_is_computed_from_an_answer_is_no_lower_end(session: dpsql.Session) -> None:
     counts = "SELECT page, count(*) AS n FROM log GROUP BY page"
     computed = str(session.sql(f"SELECT page, 1000 - n AS n FROM ({counts})", epsilon=5, delta=1e-6))
