@@ -282,7 +282,7 @@ def _left_out(one: LeftOutReceipt, whose: str, groups: str) -> str:
         part = "the amount is" if one.is_amount else "these rows are"
         return f"probably about {share} % of {part} left out, measured in {_groups(found)} of another answer"
     least, about = rounded_down(found.least, is_whole=is_whole), rounded_to(found.value, is_whole=is_whole)
-    numbers = f"probably about {about}" if least == "0" else f"at least {least}, probably about {about}"
+    numbers = f"probably {about} or more" if least == "0" else f"at least {least}, probably {about} or more"
     if one.is_amount:
         return f"{_AMOUNT}{numbers}{whose} is left out{groups}"
     return f"{numbers} {'row' if about == '1' else 'rows'}{whose} {'is' if about == '1' else 'are'} left out{groups}"

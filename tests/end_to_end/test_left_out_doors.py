@@ -18,7 +18,7 @@ from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 
 VISITORS, MOST = 2_000, 400
-WARNING = r"too low  at least [\d,]+, probably about [\d,]+ rows of busy visitors are left out"
+WARNING = r"too low  at least [\d,]+, probably [\d,]+ or more rows of busy visitors are left out"
 
 
 def log() -> pd.DataFrame:

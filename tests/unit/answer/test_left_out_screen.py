@@ -42,13 +42,13 @@ def heads(found: list[str]) -> list[str]:
 
 def test_the_warning_and_the_estimate_come_first() -> None:
     assert lines(NOTE, left_out=(rows(FIRES),)) == [
-        "too low  at least 44,000, probably about 57,000 rows of busy visitors are left out of 212 groups",
+        "too low  at least 44,000, probably 57,000 or more rows of busy visitors are left out of 212 groups",
         "whole    about 1.27 × these numbers, or more, if groups are cut alike: dp_unbounded(n)",
         "error    ± covers the noise with 95 % probability, not what is left out",
         "price    epsilon 1 at delta 1e-08; spent so far: epsilon 0.806 of 3; 1 note in answer.receipt",
     ]
     whole_answer = lines(left_out=(rows(replace(FIRES, groups=5)),))
-    assert whole_answer[0] == "too low  at least 44,000, probably about 57,000 rows of busy visitors are left out"
+    assert whole_answer[0] == "too low  at least 44,000, probably 57,000 or more rows of busy visitors are left out"
     assert whole_answer[3].endswith("room for 10 more such questions")
 
 
@@ -91,7 +91,7 @@ def test_no_number_is_said_of_groups_that_the_answer_cannot_show() -> None:
 
 def test_an_amount_is_said_with_its_column() -> None:
     first, second, *_ = lines(left_out=(amount(AMOUNT),))
-    assert first == "too low  cost: an amount of at least 1.07 million, probably about 1.23 million is left out"
+    assert first == "too low  cost: an amount of at least 1.07 million, probably 1.23 million or more is left out"
     assert second == "whole    about 1.54 × these numbers, or more, if groups are cut alike: dp_unbounded(cost)"
     assert lines(left_out=(amount(replace(AMOUNT, value=1.0)),))[1].startswith(
         "bounds  no sign that amounts are left out"
@@ -101,7 +101,7 @@ def test_an_amount_is_said_with_its_column() -> None:
 def test_the_worst_of_several_columns_comes_first() -> None:
     columns = WIDTH, replace(WIDTH, name="cost")
     first, second, *_ = lines(left_out=(rows(FIRES), amount(AMOUNT)), columns=columns)
-    assert first.startswith("too low  cost: at least 1.07 million, probably about 1.23 million is left out")
+    assert first.startswith("too low  cost: at least 1.07 million, probably 1.23 million or more is left out")
     assert first.endswith("; n is too low, too")
     assert second == "whole    about 1.54 × cost and 1.27 × n, or more, if groups are cut alike: dp_unbounded"
     # a column that is not too low is not multiplied
@@ -110,7 +110,7 @@ def test_the_worst_of_several_columns_comes_first() -> None:
     assert second == "whole    about 1.27 × n, or more, if groups are cut alike: dp_unbounded(n)"
     many = [rows(replace(FIRES, value=n * 1e4, groups=5), f"n{n}", of=f"count(c{n})") for n in (3, 5, 7, 6)]
     first, second, *_ = lines(left_out=tuple(many), columns=columns)
-    assert first.startswith("too low  n7: at least 56,000, probably about 70,000 rows")
+    assert first.startswith("too low  n7: at least 56,000, probably 70,000 or more rows")
     assert first.endswith("3 more are too low")
     assert second == "whole    about 1.33 × n7, or more, if groups are cut alike: dp_unbounded"
     quiet = lines(left_out=(rows(QUIET), amount(replace(AMOUNT, value=0.0))), columns=columns)
@@ -125,7 +125,7 @@ def test_a_grouping_set_is_named_if_there_are_several() -> None:
     one = lines(sets=(by_city, SetReceipt((), RECEIPT)))
     assert one[0].startswith("too low  at least 44,000")
     two = lines(sets=(by_city, in_all))
-    assert two[0].startswith("too low  (): at least 76,000, probably about 90,000 rows")
+    assert two[0].startswith("too low  (): at least 76,000, probably 90,000 or more rows")
     assert two[0].endswith("; (city) is too low, too")
     assert two[1] == "whole    about 1.42 × n of () and 1.27 × n of (city), or more, if groups are cut alike"
     assert lines(sets=(in_all, replace(by_city, receipt=replace(RECEIPT, left_out=(rows(QUIET),)))))[1] == (
@@ -223,7 +223,7 @@ def test_what_is_computed_from_a_count_has_no_factor() -> None:
 def test_a_warning_names_another_column_of_which_much_may_be_left_out() -> None:
     few = rows(replace(QUIET, value=50_000.0, sigma=20_000.0), "few", of="count(*) FILTER (WHERE old)")
     assert lines(left_out=(rows(replace(FIRES, groups=3)), few))[0] == (
-        "too low  n: at least 44,000, probably about 57,000 rows are left out; few may be, too"
+        "too low  n: at least 44,000, probably 57,000 or more rows are left out; few may be, too"
     )
     hardly = replace(few, found=replace(QUIET, value=0.0, sigma=9_000.0))
     assert "few" not in lines(left_out=(rows(FIRES), hardly))[0]

@@ -106,9 +106,9 @@ def test_a_picture_has_light_bars_up_to_the_estimate() -> None:
 def test_the_line_of_the_log_warns_first() -> None:
     fires = replace(RECEIPT, left_out=(LOW,), notes=(MISSED,))
     assert log_line("hits", fires) == (
-        "hits: too low: at least 44,000, probably about 57,000 rows of busy visitors are left out"
+        "hits: too low: at least 44,000, probably 57,000 or more rows of busy visitors are left out"
     )
-    assert log_line("a_long_name_of_a_model", fires).endswith("probably about 57,000 rows are left out")
+    assert log_line("a_long_name_of_a_model", fires).endswith("probably 57,000 or more rows are left out")
     assert log_line("m" * 90, fires).endswith("…: too low; see its receipt")
     assert log_line("hits", replace(fires, nothing_shown=("no city is shown",))).startswith("hits: no city is shown")
     quiet = replace(RECEIPT, left_out=(QUIET,))
