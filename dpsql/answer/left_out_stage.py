@@ -26,7 +26,7 @@ from dpsql.bound.coverage import numbers_of
 from dpsql.bound.left_out import PART_BITS
 from dpsql.cascade.serving import Serving
 from dpsql.model.estimates import LinearValue
-from dpsql.model.frame import NANO, PRESENCE, Statistic
+from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.state import Charged, MeasuredGroups, Point, SideTable, to_arrow
@@ -152,7 +152,9 @@ def _measured(
         shown, sigma = shown_sum(linears[covered], found)
         least = LEAST_CUT_OF_ROWS if covered.kind == "rows" else covered.lattice_exponent
         most = covered.lattice_exponent + _MOST_CUT_BITS
-        cut = cut_exponent(shown, sigma, level.rho_nano / NANO, share, least, most)
+        # its own level, which is less than the level that is asked for
+        own_rho = 0.5 / level.sigma**2
+        cut = cut_exponent(shown, sigma, own_rho, share, least, most)
         ids = found.shown.astype(np.int64) if frame.has_private_keys else None
         measured.append(
             _Measured(
