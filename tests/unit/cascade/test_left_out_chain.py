@@ -169,10 +169,10 @@ def test_what_others_may_have_spent_does_not_tell_whether_a_target_drew_a_number
     """Whether it draws one follows from the level at which its steps ended, which a reader with a limit may not see."""
     session.sql("CALL dp_analyst('ana', rho_limit := 0.5)")
     drawn, shown = set(), set()
-    for seed in range(6):
+    for seed in range(10):
         with with_own_state(session) as own:
             own._runner.noise_source = seeded_noise(seed)
-            own.sql(_TEXT, rho=0.3)
+            own.sql(_TEXT, rho=0.26)
             own.sql(_TEXT, target_relative_error=0.1, max_rho=8.0, delta=1e-5)
             state = own._access.read()
             drawn.add(sum(map(len, _chains(state).values())))
