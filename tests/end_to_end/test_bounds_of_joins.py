@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 import dpsql
+from dpsql.answer.left_out import LeftOut
 from dpsql.session.plan_cache import PlanCache
 from dpsql.sql.source import row_bounds
 from dpsql.sql.source.relation import Owner
@@ -125,18 +126,24 @@ class Answer:
         share: the part of the true rows that is counted.
         missing: the most rows that one group lacks.
         width: half width of the largest count.
-        line: the line on bounds below the answer, without line breaks.
+        lacking: the rows that all groups lack.
+        line: the line below the answer that says what bounds leave out, without line breaks.
+        left_out: the released number of rows left out, if it has one.
         notes: notes of the receipt.
         each: true rows of a person in a group.
+        most: the most rows of one person, if it was asked for.
 
     """
 
     share: float
     missing: float
     width: float
+    lacking: float
     line: str
+    left_out: LeftOut | None
     notes: tuple[str, ...]
     each: float
+    most: int = 0
 
 
 def _ask(session: dpsql.Session, source: str, key: str, bounds: str = "", groups: int | None = None) -> Answer:
@@ -148,7 +155,7 @@ def _ask(session: dpsql.Session, source: str, key: str, bounds: str = "", groups
     answer = session.sql(text, rho=RHO, delta=1e-6)
     shown = dict(answer.fetchall())
     lines = "\n".join(answer.lines_below())
-    (line,) = re.findall(r"^bounds +(.*?)(?=^\w|\Z)", lines, re.MULTILINE | re.DOTALL) or [""]
+    line, *_ = re.findall(r"^(?:too low|bounds) +(.*?)(?=^\w|\Z)", lines, re.MULTILINE | re.DOTALL) or [""]
     receipt = receipt_of(answer)
     (width,) = [column.half_width_95 for column in receipt.columns]
     assert width is not None
@@ -156,18 +163,27 @@ def _ask(session: dpsql.Session, source: str, key: str, bounds: str = "", groups
         share=sum(shown.values()) / max(1, sum(true.values())),
         missing=max(abs(rows - shown.get(group, 0)) for group, rows in true.items()),
         width=width,
+        lacking=sum(true.values()) - sum(shown.values()),
         line=re.sub(r"\s+", " ", line),
+        left_out=next((one.found for one in receipt.left_out), None),
         notes=receipt.notes,
         each=sum(true.values()) / len(true) / PEOPLE,
     )
 
 
 def says_it(answer: Answer) -> bool:
-    """Check that the line on bounds says that an unknown part is missing, or no more than the part that is counted."""
+    """Check that a line says that an unknown part is missing, or an end of it that is true."""
     if "unknown" in answer.line or "not known" in answer.line:
         return True
-    told = re.search(r"at least ([\d.]+) %", answer.line)
-    return told is not None and float(told[1]) <= 100.0 * answer.share
+    found = answer.left_out
+    if found is None:
+        return False
+    if found.is_too_low:
+        return "left out" in answer.line and found.least <= answer.lacking
+    if "could be" not in answer.line or found.could_be is None:
+        return False
+    # the line names the condition that no person lacks more than the cut
+    return 1.0 - answer.share <= found.could_be or ("if no" in answer.line and answer.most > found.cut)
 
 
 def _check(session: dpsql.Session, case: Case) -> None:
@@ -288,7 +304,11 @@ def _check_random(session: dpsql.Session, number: int) -> None:
             f"CALL dp_protect('{table}', unit := 'person', privacy_unit_column := 'pid'{_random_bounds(chance)})"
         )
         session.sql(f"CALL dp_domain('{table}', 'kind', keys := [0, 1, 2])")
-    answer = _ask(session, form.text.format(**tables), chance.choice(("a.kind", "")))
+    source = form.text.format(**tables)
+    answer = _ask(session, source, chance.choice(("a.kind", "")))
+    people = f"SELECT count(*) AS n FROM {source} GROUP BY a.pid"
+    ((most,),) = session.connection.execute(f"SELECT max(n) FROM ({people})").fetchall()
+    answer = replace(answer, most=most)
     assert abs(answer.missing) <= 3.0 * answer.width or says_it(answer), (number, form, answer)
 
 

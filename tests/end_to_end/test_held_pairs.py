@@ -78,6 +78,7 @@ def test_an_answer_is_the_same_with_and_without_pairs(text: str, monkeypatch: py
         if not is_held:
             monkeypatch.setattr("dpsql.features.auto.hold_pairs", lambda *_: None)
             monkeypatch.setattr(held_pairs, "hold_pairs", lambda *_: None)
+            monkeypatch.setattr("dpsql.answer.left_out_stage.hold_pairs", lambda *_: None)
         with pytest.MonkeyPatch.context() as patch:
             salted = session.__wrapped__(patch)  # type: ignore[attr-defined]
             found.append(asked(next(salted), text))
