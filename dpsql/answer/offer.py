@@ -85,7 +85,7 @@ class Offer:
 
     @property
     def draws_left_out(self) -> bool:
-        """Whether a number of rows left out is drawn."""
+        """Return whether a number of rows left out is drawn."""
         return any(one.is_drawn for one in self.left_out)
 
     @property

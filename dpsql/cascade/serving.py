@@ -107,7 +107,7 @@ class Serving:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether a point is drawn from exact values."""
+        """Return whether a point is drawn from exact values."""
         return any(isinstance(step, Draw) for step in self.steps)
 
     @property
