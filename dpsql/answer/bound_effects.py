@@ -1,4 +1,4 @@
-"""What bounds keep and leave out of an answer, read from stored points: shares, numbers of rows, and whole numbers."""
+"""Effects of bounds on an answer, read from stored points: shares that are kept, rows left out, and whole numbers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 SHARE = 0.05
 """Standard deviation of the released number, as a part of the shown numbers together."""
 SHARE_OF_TARGET = 0.1
-"""The same for questions by relative error, as a part of their error."""
+"""Standard deviation for questions by relative error, as a part of their error."""
 CLEAR = 4.0
 """Shown numbers are compared with if they are at least so many standard deviations of their noise."""
 SURE = 3.0

@@ -155,7 +155,7 @@ class Receipt:
 
     @property
     def all_left_out(self) -> tuple[left_out_words.Named, ...]:
-        """What bounds leave out of each number, of each grouping set, too, after the name of the set if several are."""
+        """Rows left out of each number, of each grouping set, too, after the name of the set if several have some."""
         with_some = [one for one in self.sets if one.receipt.left_out]
         is_named = bool(self.left_out) or len(with_some) > 1
         of_sets = ((f"({one.name})" * is_named, low) for one in with_some for low in one.receipt.left_out)

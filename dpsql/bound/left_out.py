@@ -1,4 +1,4 @@
-"""What bounds leave out of each unit as one DuckDB query: its part of the listed groups, less what numbers keep of it.
+"""Rows left out of each unit as one DuckDB query: its part of the listed groups, less what the numbers keep of it.
 
     per_group      one row per (unit, group): per statistic its bounded value, and its value before bounds
     kept           the same with is_kept: whether the group is one of those that the unit keeps, by the salt

@@ -1,4 +1,4 @@
-"""How a number of rows left out is served: a stored one as it is, or a new one.
+"""Servings of numbers of rows left out: a stored number as it is, or a new one.
 
 A number belongs to the released numbers that chose its groups and its cut. So it serves questions that show numbers of
 these levels, or of higher ones; no other number is derived from it. The stored numbers of a statistic are a chain. The

@@ -1,4 +1,4 @@
-"""What bounding leaves out, asked for as further statistics of a frame.
+"""Statistics of what bounding leaves out, beside those of a frame.
 
 Of a count of rows, or a sum of values from 0 on, that is one number: how much is left out of the shown groups
 (docs/proofs/left-out.md). Of all others it is a histogram of units over places that are the same for every table, a
