@@ -242,9 +242,11 @@ def _compare(answer: Result, true: Rows) -> None:
     counts, means = interval_of(answer, "aircraft"), interval_of(answer, "minutes")
     for (name, number, mean), count_ends, mean_ends in list(zip(answer, counts, means, strict=True))[:ROWS_SHOWN]:
         true_number, true_mean = true[name]
+        # an average of few flights may be lost in noise
+        average = "NULL" if mean is None else f"{mean:.0f}"
         print(
             f"  {name or 'NULL':<9} {number:>9,} {_range(*count_ends):>15} {true_number:>7,} │ "
-            f"{mean:>8.0f} {_range(*mean_ends):>15} {true_mean:>7.0f}"
+            f"{average:>8} {_range(*mean_ends):>15} {true_mean:>7.0f}"
         )
 
 
