@@ -67,7 +67,7 @@ COLUMNS: dict[str, Callable[[Measured], str]] = {
 
 @dataclass(frozen=True)
 class _Read:
-    """What was read for a number of rows left out.
+    """Exact value of a number of rows left out, and the frame that it was read for.
 
     Attributes:
         frame: the groups.

@@ -1,4 +1,4 @@
-"""What ``benchmarks.left_out`` measured of each table, and what is claimed of it."""
+"""Figures that ``benchmarks.left_out`` measured of each table, and claims about them."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Measured:
 
     @property
     def is_cut(self) -> bool:
-        """Whether bounds leave out as much as of a table that is called cut."""
+        """Return whether bounds leave out as much as of a table that is called cut."""
         return self.mean(lambda one: one.part_left_out) > CUT
 
     @property
@@ -186,7 +186,7 @@ class Claim:
 
     @property
     def fails(self) -> bool:
-        """Whether the figure is above its limit by more than the slack."""
+        """Return whether the figure is above its limit by more than the slack."""
         return not self.figure <= SLACK * self.limit
 
     def __str__(self) -> str:

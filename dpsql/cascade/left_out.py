@@ -27,7 +27,7 @@ from dpsql.model.identity import in_question, reader_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.state import Level as StoredLevel
-from dpsql.state import Pin, State, folded_name
+from dpsql.state import MeasuredGroups, Pin, State, folded_name
 
 _PARTS = 8
 _OF_RISE = 7
@@ -108,12 +108,13 @@ def _from_chain(
     shown = _shown(name, question, state, reader)
     if found := [one for one in stored if one.rho_nano in shown]:
         return serving(found[0].rho_nano, (), found[0].sigma, 0.0)
-    told = [one for one in stored if _is_told(name, one.rho_nano, level, numbers, state)]
-    above = [one for one in told if one.rho_nano > asked and _is_of_same(name, one.rho_nano, level, numbers, state)]
+    records = ((one, state.side_table.measured_groups(name, one.rho_nano)) for one in stored)
+    told = [(one, record) for one, record in records if record and _is_told(record, level, numbers)]
+    above = [one for one, record in told if one.rho_nano > asked and _is_of_same(record, level, numbers)]
     # questions by relative error need less noise than others
     if above and not query.finish.within:
         return serving(above[-1].rho_nano, (), above[-1].sigma, 0.0)
-    below = [one for one in told if one.rho_nano <= asked]
+    below = [one for one, _ in told if one.rho_nano <= asked]
     if below and below[-1].rho_nano > asked // 2:
         return serving(below[-1].rho_nano, (), below[-1].sigma, 0.0)
     top = max((one.rho_nano for one in stored), default=0)
@@ -126,29 +127,26 @@ def _from_chain(
     return serving(below[-1].rho_nano, (), below[-1].sigma, 0.0) if below else None
 
 
-def _is_told(name: str, place: int, level: Level, numbers: Sequence[Serving], state: State) -> bool:
+def _is_told(measured: MeasuredGroups, level: Level, numbers: Sequence[Serving]) -> bool:
     """Return whether an answer shows all that a stored number belongs to: released numbers of its levels, or higher.
 
     Releases that stand alone add up, so that another one always tells more.
     """
     presence, levels = numbers[0], {one.level.statistic: one.disclosed.rho_nano for one in numbers[1:]}
-    measured = state.side_table.measured_groups(name, place)
-    if measured is None or presence.stands_alone:
+    if presence.stands_alone:
         return False
     own_nano = levels.get(level.statistic.covered or PRESENCE, 0)
     return measured.presence_rho_nano <= presence.disclosed.rho_nano and measured.number_rho_nano <= own_nano
 
 
-def _is_of_same(name: str, place: int, level: Level, numbers: Sequence[Serving], state: State) -> bool:
+def _is_of_same(measured: MeasuredGroups, level: Level, numbers: Sequence[Serving]) -> bool:
     """Return whether an answer shows the very numbers that a stored number is about.
 
     Its presence count may have a higher level.
     """
     levels = {one.level.statistic: one.level.rho_nano for one in numbers}
-    measured = state.side_table.measured_groups(name, place)
-    if measured is None or measured.presence_rho_nano > levels[PRESENCE]:
-        return False
-    return measured.number_rho_nano == levels.get(level.statistic.covered or PRESENCE)
+    own_nano = levels.get(level.statistic.covered or PRESENCE)
+    return measured.presence_rho_nano <= levels[PRESENCE] and measured.number_rho_nano == own_nano
 
 
 def _shown(name: str, question: tuple[int, int, bool, bool], state: State, reader: Reader) -> set[int]:
