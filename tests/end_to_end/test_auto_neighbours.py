@@ -17,6 +17,7 @@ import pytest
 
 import dpsql
 from dpsql.features import auto_histograms
+from dpsql.features.auto_choices import binned
 from dpsql.model.frame import GSHM
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.two_worlds import watched
@@ -134,7 +135,6 @@ def test_one_person_moves_what_is_drawn_by_at_most_the_charge_in_many_tables(
 
 
 def test_a_unit_that_counts_twice_is_caught(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    binned = auto_histograms.binned
     monkeypatch.setattr(auto_histograms, "binned", lambda groups, units, ends: binned(groups, 2 * units, ends))
     with pytest.raises(AssertionError, match="more than is paid"):
         _look(prepared, 0, 8)
