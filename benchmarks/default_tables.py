@@ -34,8 +34,10 @@ _LEVEL: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 _GROUPS = (1, 4, 16, 64)
 _NORMS = (0.9, 0.99, 0.999, 1.0)
 _PER_GROUP = (0.9, 0.99, 1.0)
-_RELEASES, _OF_FEW_KEYS, _FEW_KEYS = 8, 24, 12
-_FINDING, _FINALISTS = 2, 6
+_RELEASES, _OF_FEW_KEYS, _FEW_KEYS = 8, 16, 12
+_FINALISTS = 5
+_HOPELESS = 2.0
+_OF_BEST = 16
 
 Exact = dict[int, float]
 Option = tuple[str, dict[str, Any]]
@@ -101,7 +103,7 @@ def error(session: dpsql.Session, option: Option, exact: Exact, *, refresh: bool
     """Return the error of one release: over all keys, at most the truth of each."""
     call, options = option
     answer = session.sql(f"SELECT key, {call} AS n FROM data GROUP BY key", refresh=refresh, **_LEVEL, **options)
-    shown = dict(answer.fetchall())
+    shown: dict[int, float | None] = dict(answer.fetchall())
     return sum(min(abs((shown.get(key) or 0.0) - true), abs(true)) for key, true in exact.items())
 
 
@@ -164,16 +166,22 @@ def named(session: dpsql.Session, question: str) -> list[Option]:
 def best(rows: pa.Table, question: str, exact: Exact) -> tuple[Option, list[float]]:
     """Return the best named bounds and errors of fresh releases of them.
 
-    Two releases of each option find the finalists. Further ones of these find the best, and fresh ones are compared.
+    Two releases of each option find the finalists, or one if it is twice as bad as the best so far. Further ones of
+    these find the best, and fresh ones are compared.
     """
     with opened(rows) as session:
 
         def mean(option: Option, count: int) -> float:
             return statistics.fmean(error(session, option, exact, refresh=True) for _ in range(count))
 
-        finalists = sorted(named(session, question), key=lambda one: mean(one, _FINDING))[:_FINALISTS]
-        option = min(finalists, key=lambda one: mean(one, releases(exact)))
-        return option, [error(session, option, exact, refresh=True) for _ in range(2 * releases(exact))]
+        found: list[tuple[float, Option]] = []
+        for option in named(session, question):
+            first, least = mean(option, 1), min((one for one, _ in found), default=float("inf"))
+            hopeless = first > _HOPELESS * least
+            found.append((first if hopeless else (first + mean(option, 1)) / 2.0, option))
+        finalists = [option for _, option in sorted(found, key=lambda one: one[0])[:_FINALISTS]]
+        chosen = min(finalists, key=lambda one: mean(one, releases(exact)))
+        return chosen, [error(session, chosen, exact, refresh=True) for _ in range(_OF_BEST)]
 
 
 def _digits(number: float) -> float:
@@ -196,7 +204,7 @@ def write_best(names: list[str]) -> None:
         for question in questions(name):
             exact = truth(rows, question)
             (call, options), errors = best(rows, question, exact)
-            defaults = default_errors(rows, question, exact, 2 * releases(exact))
+            defaults = default_errors(rows, question, exact, releases(exact))
             words = ", ".join([*(f"{key} = {value}" for key, value in options.items()), call])
             found[question] = Known(
                 truth=_digits(sum(map(abs, exact.values()))),
