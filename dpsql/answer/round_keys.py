@@ -22,10 +22,10 @@ def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Tabl
     return stored_keys(frame, side_table).take(to_arrow(places))
 
 
-def selected_weight(frame: Frame, stored: Level, side_table: SideTable) -> tuple[float, float]:
-    """The noisy sum of weights of these keys, and its standard deviation."""
+def selected_weight(frame: Frame, stored: Level, side_table: SideTable) -> tuple[float, float, int]:
+    """Return the noisy sum of weights of these keys, its standard deviation, and their number."""
     point, places = _selected(frame, stored, side_table)
-    return float(point.noisy_values[places].sum()), point.sigma * math.sqrt(len(places))
+    return float(point.noisy_values[places].sum()), point.sigma * math.sqrt(len(places)), len(places)
 
 
 def selected_ids(frame: Frame, keys: pa.Table, runtime: Runtime) -> npt.NDArray[np.intp]:

@@ -85,6 +85,11 @@ ROUNDS = Sentence(
 NUMBERS_APART = Sentence(
     "{rounds}; numbers are a release of their own, on all rows", rounds="keys were selected in one round, at rho = 0.01"
 )
+ONE_THRESHOLD = Sentence(
+    "a round of key selection, at rho = {level}, said that more rounds do not pay: the numbers have the rest of rho, "
+    "and one threshold on the count of units shows the keys",
+    level="0.01",
+)
 OTHER_ROW = Sentence(
     "the row {name!r} is a release of its own, of the rows outside the shown groups; its level is that of the groups, "
     "comes on top of it, and is paid once for each set of shown groups",
@@ -365,6 +370,7 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         ONE_ROUND,
         ROUNDS,
         NUMBERS_APART,
+        ONE_THRESHOLD,
         OTHER_ROW,
         OTHER_ROW_HOLDS,
         SETS_ADD_UP,

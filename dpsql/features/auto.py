@@ -153,7 +153,7 @@ def found_so_far(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State)
             continue
         if isinstance(asked, AutoGroups):
             is_first = query.frame.mechanism == KEYS_FIRST
-            if is_first and _most_groups(replace(query, auto_levels=levels), asked, state) == 1:
+            if is_first and most_groups(replace(query, auto_levels=levels), asked, state) == 1:
                 # rounds of key selection are for units with several keys
                 found[GROUPS] = (1.0, 1.0)
             continue
@@ -200,11 +200,11 @@ def _settled(query: FrameQuery, state: State) -> FrameQuery:
     asked = next(iter(query.auto), None)
     if not isinstance(asked, AutoGroups):
         return choose_frame(query)
-    return choose_frame(with_max_groups(query, asked, asked.chosen or _most_groups(query, asked, state)))
+    return choose_frame(with_max_groups(query, asked, asked.chosen or most_groups(query, asked, state)))
 
 
-def _most_groups(query: FrameQuery, asked: AutoGroups, state: State) -> int:
-    """The number of groups that a histogram chooses for a query."""
+def most_groups(query: FrameQuery, asked: AutoGroups, state: State) -> int:
+    """Return the number of groups that a stored histogram chooses for a query."""
     point = Question(asked).point(state.side_table, query.auto_levels[0].rho_nano)
     # what a query that leaves this level for AUTO has for its statistics
     rho = point.rho_nano * (AUTO_PARTS - 1) / NANO

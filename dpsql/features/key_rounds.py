@@ -14,7 +14,6 @@ which never change; that keys are shown which passed the threshold of a lower po
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -32,7 +31,7 @@ from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, releas
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import CalibrationError
-from dpsql.features.auto_choices import TotalWeight
+from dpsql.features.first_round import AfterFirst, Found, Step
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.joint import shared_requests
@@ -53,8 +52,6 @@ _LEFT_BEHIND = 20
 """A series of n rounds is left behind by who asks for _LEFT_BEHIND / max(1, n - 1) times its level, and for twice."""
 _MOST_ROUNDS = _LEFT_BEHIND // 2 + 1
 """Rounds of a series, from which on who asks for twice as much leaves it behind."""
-_MISSED = 2.0
-"""Weight that the first round did not find is taken for noise up to so many standard deviations."""
 _NOT_KNOWN = "not known before the keys are selected"
 
 
@@ -88,7 +85,8 @@ class KeyRounds:
         first: the query of the first round, on its current generation, with the request of all rounds together.
         first_nano, total_nano: levels of the first round where it is not drawn yet, and of all rounds together.
         reader: who asks, with their clearance, which holds for all rounds together.
-        expected: what all units spread over their keys in the first round, where that was released; None elsewhere.
+        after_first: the rule by which further rounds may be left out, where that is known; None elsewhere.
+        assumed: a step after the first round that is taken for granted, to see what would come of it.
 
     """
 
@@ -96,16 +94,16 @@ class KeyRounds:
     first_nano: int
     total_nano: int
     reader: Reader
-    expected: TotalWeight | None = None
+    after_first: AfterFirst | None = None
+    assumed: Step | None = None
 
     @classmethod
-    def of(cls, query: FrameQuery, reader: Reader, expected: TotalWeight | None = None) -> KeyRounds:
+    def of(cls, query: FrameQuery, reader: Reader) -> KeyRounds:
         """The rounds of a query with the request of all of them together.
 
         Args:
             query: that of the first round.
             reader: who asks.
-            expected: what all units spread over their keys, where further rounds are to be left out once that is found.
 
         Raises:
             AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
@@ -117,7 +115,7 @@ class KeyRounds:
         if not first_nano:
             raise CalibrationError("so little rho or epsilon cannot be shared among rounds; ask for more")
         reader.require(first_nano + sum(others))
-        return cls(query, first_nano, first_nano + sum(others), reader, expected)
+        return cls(query, first_nano, first_nano + sum(others), reader)
 
     def known(self, state: State) -> Iterator[Round]:
         """The rounds as far as they are known: up to the first that is not released.
@@ -148,13 +146,19 @@ class KeyRounds:
         unknown = self._round(last.number + 1, frame, last.left_nano, last.left_nano, no_keys(self.first.frame))
         return (*known, unknown)
 
-    def spare_nano(self, state: State) -> int:
-        """What is left of the level where the first round found nearly all keys; 0 elsewhere.
+    def has_first(self, state: State) -> bool:
+        """Check whether the first round of the series that serves the level is stored."""
+        first = next(self.known(state))
+        return bool(state.side_table.levels(statistic_hash(PRESENCE, first.query.frame)))
+
+    def following(self, state: State) -> tuple[Step, int]:
+        """Return the step that follows the first round, and what it leaves of the level for other things than rounds.
 
         A function of stored points, which do not change: the histogram of AUTO and the first round of a series.
         """
         first = next(self.known(state))
-        return first.left_nano if self._found_nearly_all(first.query.frame, state) else 0
+        step = self._step_after(first.query.frame, state)
+        return step, 0 if step == Step.ROUNDS else first.left_nano
 
     def _series(self, state: State) -> tuple[int, Frame]:
         """What is left of the level for the series of rounds that serves it, and the frame of its first round.
@@ -164,7 +168,7 @@ class KeyRounds:
         left, first = self.total_nano, self.first.frame
         for number in itertools.count(1):
             levels = [level for _, level, _ in _stored_rounds(first, state) if level]
-            if levels and left < _LEFT_BEHIND * levels[0] and self._found_nearly_all(first, state):
+            if levels and left < _LEFT_BEHIND * levels[0] and self._step_after(first, state) != Step.ROUNDS:
                 # whoever was answered by this round alone is answered by it again, whatever others asked for since
                 return left, first
             total, following = sum(levels), next_series(self.first.frame, number)
@@ -172,7 +176,7 @@ class KeyRounds:
             if left < 2 * total or not total:
                 # of what is left behind nothing grows, or who asked for it would hold more than they ask for
                 return (min(left, total) if is_left_behind else left), first
-            # where one round alone does not find nearly all nobody was answered by it, or at next to nothing
+            # where rounds follow nobody was answered by one alone, or at next to nothing
             if not is_left_behind and max(1, len(levels) - 1) * left < _LEFT_BEHIND * total:
                 return left, first
             left, first = left - total, following
@@ -183,16 +187,17 @@ class KeyRounds:
 
     def _goes_on(self, one: Round, state: State) -> bool:
         """Whether there is a round after this one."""
-        ends = not one.number and self._found_nearly_all(one.query.frame, state)
+        ends = not one.number and self._step_after(one.query.frame, state) != Step.ROUNDS
         return one.left_nano * _LEAST_PART >= self.total_nano and not ends
 
-    def _found_nearly_all(self, first: Frame, state: State) -> bool:
-        """Whether the first round of a series has all the weight that units spread, as far as noise lets tell."""
+    def _step_after(self, first: Frame, state: State) -> Step:
+        """Return the step that follows the first round of a series; rounds as long as it is not released."""
+        if self.assumed:
+            return self.assumed
         stored = state.side_table.levels(statistic_hash(PRESENCE, first))
-        if not self.expected or not stored:
-            return False
-        found, sigma = selected_weight(first, stored[0], state.side_table)
-        return self.expected.weight - found <= _MISSED * math.hypot(self.expected.sigma, sigma)
+        if not self.after_first or not stored:
+            return Step.ROUNDS
+        return self.after_first.step(Found(*selected_weight(first, stored[0], state.side_table)))
 
     def _round(self, number: int, frame: Frame, rho_nano: int, left: int, selected: pa.Table) -> Round:
         request = self.first.request.at(rho_nano / NANO)

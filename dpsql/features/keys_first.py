@@ -5,12 +5,14 @@ on a frame of their own at the rest. A rise is one more round and the difference
 the numbers does not hang on what was found: units are bounded over all of their keys, and every key of the rows has a
 stored value, shown or hidden (docs/proofs/key-rounds.md, Theorem 4).
 
-Where AUTO's histogram of units by their number of groups says that the first round found nearly all there is, there is
-no second one, and the numbers have its level (Theorem 5).
+Where AUTO's histogram of units by their number of groups and the first round say that a second one does not pay, there
+is none, and the numbers have its level (`first_round`; Theorem 5). They may then have a threshold of their own, in a
+frame that hides keys by its count of units.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,14 +25,15 @@ from dpsql.answer.held_pairs import hold_shared_pairs
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
-from dpsql.answer.offer import Offer, make_receipt, offers_of
+from dpsql.answer.offer import Offer, current, make_receipt, offers_of
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.round_keys import selected_ids
 from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
-from dpsql.features.auto_choices import TotalWeight, total_weight
+from dpsql.features.auto import most_groups
 from dpsql.features.auto_histograms import Question
+from dpsql.features.first_round import AfterFirst, Step, spread_of
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.key_rounds import (
     KeyRounds,
@@ -47,9 +50,11 @@ from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.mechanism.calibrate import Calibration, calibrate, whole_nano
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
-from dpsql.model.frame import NANO
+from dpsql.model.frame import KEYS_FIRST, NANO
 from dpsql.model.private_query import AutoGroups, FrameQuery, Request
 from dpsql.model.query_kinds import KeysFirst
+from dpsql.plan.features.auto import with_max_groups
+from dpsql.plan.features.key_rounds import THRESHOLD_PART, threshold_frame
 from dpsql.state import Charged, State
 
 _PART_OF_KEYS = (3, 5)
@@ -65,7 +70,7 @@ class KeysAndNumbers:
         asked: the query, on current generations.
         rounds: those of its keys.
         numbers: the query of its numbers, at its level, and at what is left for AUTO; where rounds turn out to be
-            left out, `settled` has the level.
+            left out, `settled` has the level and the frame.
         reader: who asks, with what of their clearance is for numbers.
 
     """
@@ -97,41 +102,57 @@ class KeysAndNumbers:
         of_rounds, of_numbers = (replace(reader, rho_limit=limit and part) for part in _split(limit or 0))
         keys_nano, numbers_nano = _split(total)
         selection = replace(selection, request=request.at(keys_nano / NANO))
+        rounds = KeyRounds.of(selection, of_rounds)
+        second = (keys_nano - rounds.first_nano) / NANO
         return cls(
             asked,
-            KeyRounds.of(selection, of_rounds, _expected_weight(asked, state)),
+            replace(rounds, after_first=_after_first(asked, state, second, numbers_nano / NANO, reader)),
             replace(numbers, request=request.at((numbers_nano + auto_nano) / NANO)),
             of_numbers,
         )
 
+    @property
+    def hides(self) -> bool:
+        """Whether the numbers have a threshold of their own."""
+        return self.numbers.frame.mechanism != KEYS_FIRST
+
     def settled(self, state: State) -> KeysAndNumbers:
         """The same, its numbers with the level of rounds that are left out, as far as that is known.
 
-        While the first round is not released none is left out, which costs as much or more. A reader with a limit has
-        their numbers at the level that they have beside rounds, so that what they hold adds up to it.
+        While the first round is not released none is left out. A reader with a limit has their numbers at the level
+        that they have beside rounds, so that what they hold adds up to it.
         """
-        spare, request = self.rounds.spare_nano(state), self.numbers.request
+        (step, spare), request = self.rounds.following(state), self.numbers.request
         if not spare or self.reader.has_limit:
             return self
-        level = whole_nano(request.rho or 0.0) + spare
-        return replace(self, numbers=replace(self.numbers, request=request.at(level / NANO)))
+        numbers = replace(self.numbers, request=request.at((whole_nano(request.rho or 0.0) + spare) / NANO))
+        if step == Step.THRESHOLD:
+            request = replace(numbers.request, delta=request.delta * THRESHOLD_PART)
+            hiding = with_threshold(self.asked, numbers, state)
+            numbers = current(replace(hiding, request=request), state, self.reader)
+        return replace(self, numbers=numbers)
 
-    def price_while_open(self, state: State) -> tuple[int, int]:
-        """Most nano-rho, and most delta units, that keys and numbers cost, whatever AUTO will be told.
+    def paths(self, state: State) -> tuple[KeysAndNumbers, ...]:
+        """The ways that keys and numbers may take, one for each step that may follow the first round.
 
-        Where the first round is stored and AUTO's histogram is not, other rounds may be served for nothing, or the
-        numbers have their level, and cost it.
+        Where AUTO's histogram and the first round are stored the step is known, and there is one way.
+        """
+        groups = next(iter(self.asked.first.auto), None)
+        if not isinstance(groups, AutoGroups) or (self.rounds.after_first and self.rounds.has_first(state)):
+            return (self,)
+        may_hide = self.asked.may_hide and not self.reader.has_limit
+        steps = (Step.ROUNDS, Step.NUMBERS, *([Step.THRESHOLD] if may_hide else []))
+        return tuple(replace(self, rounds=replace(self.rounds, assumed=step)) for step in steps)
+
+    def price_at_most(self, state: State) -> tuple[int, int]:
+        """Return the most nano-rho, and the most delta units, that keys and numbers cost, whichever way they take.
 
         Raises:
             AccessError, CalibrationError: as `offers_of`.
 
         """
-        one_round = replace(self, rounds=replace(self.rounds, expected=TotalWeight(0.0, 0.0)))
-        prices = [[item for offer in part.offers(state) for item in offer.items] for part in (self, one_round)]
-        return (
-            max(sum(item.rho_nano for item in items) for items in prices),
-            max(sum(item.delta_units for item in items) for items in prices),
-        )
+        rho_nano, delta_units = zip(*(_price(path.offers(state)) for path in self.paths(state)), strict=True)
+        return max(rho_nano), max(delta_units)
 
     def offers(self, state: State) -> tuple[Offer, ...]:
         """How its rounds are served, and last its numbers.
@@ -142,12 +163,6 @@ class KeysAndNumbers:
         """
         return (*round_offers(self.rounds.planned(state), state), self.settled(state)._numbers_offer(state))
 
-    def may_cost_less(self, offers: Sequence[Offer]) -> bool:
-        """Whether keys and numbers cost less than these offers where the first round finds nearly all keys."""
-        *rounds, numbers = offers
-        is_stored = not any(item.rho_nano for item in numbers.items)
-        return bool(self.rounds.expected and rounds[0].items) and (is_stored or self.reader.has_limit)
-
     def require_runs(self, runtime: Runtime) -> tuple[Offer, ...]:
         """Find out that keys and numbers can be read where they are yet to be drawn; how they are served.
 
@@ -155,8 +170,9 @@ class KeysAndNumbers:
             AccessError, CalibrationError, ReleaseError, SchemaError: as `prepare_stage`.
 
         """
-        numbers = self.settled(runtime.state)._numbers_offer(runtime.state)
-        reading_of(numbers, runtime, no_keys(self.numbers.frame))
+        settled = self.settled(runtime.state)
+        numbers = settled._numbers_offer(runtime.state)
+        reading_of(numbers, runtime, None if settled.hides else no_keys(self.numbers.frame))
         return (*require_rounds_run(self.rounds, runtime), numbers)
 
     def _numbers_offer(self, state: State) -> Offer:
@@ -174,7 +190,8 @@ class KeysFirstKind:
 
     def require_runs(self, query: KeysFirst, runtime: Runtime, reader: Reader) -> None:
         """Find out that keys and numbers can be read where they are yet to be drawn."""
-        KeysAndNumbers.of(query, runtime.state, reader).require_runs(runtime)
+        for path in KeysAndNumbers.of(query, runtime.state, reader).paths(runtime.state):
+            path.require_runs(runtime)
 
     def release(self, query: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
         """Release the keys and then the numbers, and return these with one receipt."""
@@ -182,15 +199,17 @@ class KeysFirstKind:
 
     def rows(self, query: KeysFirst, state: State, reader: Reader) -> list[Row]:
         """Return the rows of each round, of the numbers on the selected keys, and of all together."""
-        offers = self.offers(query, state, reader)
+        parts = KeysAndNumbers.of(query, state, reader)
+        offers = parts.offers(state)
         *rounds, numbers = offers
-        is_most = KeysAndNumbers.of(query, state, reader).may_cost_less(offers)
-        or_less = ", or less where the first round finds nearly all keys" if is_most else ""
+        paths = [path.offers(state) for path in parts.paths(state)]
+        dearest = max(paths, key=_price)
+        or_less = ", or less, as the first round decides" if min(map(_price, paths))[0] < _price(dearest)[0] else ""
         return [
             *round_rows(rounds),
             *offer_rows(numbers),
-            *joint_rows("keys and numbers", query.first, offers, keys_first_note(rounds)),
-            *price_rows(query, offers, or_less),
+            *joint_rows("keys and numbers", query.first, offers, keys_first_note(offers)),
+            *price_rows(query, dearest, or_less),
         ]
 
     def require_open_runs(self, query: KeysFirst, runtime: Runtime, reader: Reader) -> None:
@@ -200,10 +219,11 @@ class KeysFirstKind:
     def open_terms(self, query: KeysFirst, first: Calibration, state: State, reader: Reader) -> OpenTerms:
         """Return the terms of keys and numbers; whatever AUTO chooses, these are their levels."""
         parts = KeysAndNumbers.of(query, state, reader)
-        offers = parts.offers(state)
-        epsilon, delta = joint_guarantee_of(query.first.request, offers)
-        total_nano = sum(part.rho_nano for part in offers) + first.auto_nano
-        return OpenTerms(epsilon, delta, total_nano, *parts.price_while_open(state))
+        paths = [path.offers(state) for path in parts.paths(state)]
+        guarantees = zip(*(joint_guarantee_of(query.first.request, offers) for offers in paths), strict=True)
+        epsilon, delta = map(max, guarantees)
+        total_nano = max(sum(part.rho_nano for part in offers) for offers in paths) + first.auto_nano
+        return OpenTerms(epsilon, delta, total_nano, *parts.price_at_most(state))
 
     def open_prices(
         self, query: KeysFirst, options: Sequence[FrameQuery], state: State, reader: Reader
@@ -211,10 +231,11 @@ class KeysFirstKind:
         """Yield the price of the first option, whose levels all have; the noise of the others can be drawn."""
         for number, option in enumerate(options):
             parts = KeysAndNumbers.of(replace(query, parts=(option, *query.parts[1:])), state, reader)
-            if number:
-                calibrate(parts.numbers, histogram_of(parts.numbers.frame))
-            else:
-                yield parts.price_while_open(state)
+            if not number:
+                yield parts.price_at_most(state)
+            for path in parts.paths(state) if number else ():
+                numbers = path.settled(state).numbers
+                calibrate(numbers, histogram_of(numbers.frame))
 
     def noised(self, query: KeysFirst, state: State, reader: Reader) -> tuple[FrameQuery, ...]:
         """Return the query of the numbers."""
@@ -224,15 +245,40 @@ class KeysFirstKind:
 KIND: OpenQueryKind[KeysFirst] = KeysFirstKind()
 
 
-def _expected_weight(asked: KeysFirst, state: State) -> TotalWeight | None:
-    """What units spread over their keys in all, by AUTO's histogram of their numbers of groups; None without one."""
+def _after_first(
+    asked: KeysFirst, state: State, second: float, numbers_rho: float, reader: Reader
+) -> AfterFirst | None:
+    """Return the rule for the step after the first round, by AUTO's histogram of groups; None without one."""
     numbers, selection = asked.parts
     groups = next(((one, level) for one, level in zip(numbers.auto, numbers.auto_levels, strict=False)), None)
     most_keys = selection.frame.bounding.counted_groups
     if groups is None or not isinstance(groups[0], AutoGroups) or not groups[1].is_stored or not most_keys:
         return None
     point = Question(groups[0]).point(state.side_table, groups[1].rho_nano)
-    return total_weight(point.noisy_values, point.sigma, groups[0].candidates, most_keys)
+    is_open = asked.may_hide and not reader.has_limit
+    hiding = with_threshold(asked, numbers, state) if is_open else numbers
+    spread = spread_of(point.noisy_values, point.sigma, groups[0].candidates, most_keys, hiding.frame.bounding)
+    if not spread:
+        return None
+    return AfterFirst(spread, math.sqrt(hiding.frame.unit_groups), numbers.weights[0], second, numbers_rho, is_open)
+
+
+def with_threshold(asked: KeysFirst, numbers: FrameQuery, state: State) -> FrameQuery:
+    """The query of numbers on a frame that hides keys by its own count of units.
+
+    Its number of groups is the one that AUTO chooses for such a frame, as far as its histogram is stored.
+    """
+    hiding = replace(numbers, frame=threshold_frame(numbers.frame, asked.parts[1].frame), alternatives=())
+    groups, level = numbers.auto[0], numbers.auto_levels[0]
+    if not isinstance(groups, AutoGroups) or not level.is_stored:
+        return hiding
+    return with_max_groups(hiding, groups, most_groups(hiding, groups, state))
+
+
+def _price(offers: Sequence[Offer]) -> tuple[int, int]:
+    """Nano-rho and delta units that offers cost together."""
+    items = [item for offer in offers for item in offer.items]
+    return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
 
 
 def _split(rho_nano: int) -> tuple[int, int]:
@@ -251,20 +297,18 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
 
     """
     parts, side_table = KeysAndNumbers.of(asked, runtime.state, inquiry.reader), runtime.state.side_table
-    planned, name, frame = parts.require_runs(runtime), inquiry.query_hash, parts.numbers.frame
-    # what can fail of the receipt fails before the first charge
-    _joint_receipt(asked, planned, [make_receipt(offer) for offer in planned], name)
-    items = [item for offer in planned for item in offer.items]
-    runtime.state.ledger.require(frame.rows.unit, items, inquiry.reader.name)
+    planned, name, frame = _require_all_run(asked, parts, runtime, inquiry), inquiry.query_hash, parts.numbers.frame
     hold_shared_pairs(frame, planned, runtime)
     keys, released = release_rounds(parts.rounds, runtime, replace(inquiry, auto_charge=Charged()))
-    add_keys(frame, keys, runtime)
-    numbers = prepare_stage([parts.settled(runtime.state).numbers], runtime, parts.reader, keys)
+    settled = parts.settled(runtime.state)
+    if not settled.hides:
+        add_keys(frame, keys, runtime)
+    numbers = prepare_stage([settled.numbers], runtime, parts.reader, None if settled.hides else keys)
     paid = inquiry.auto_charge + release_stage(numbers, runtime, replace(inquiry, reader=parts.reader))
     stages = [*(stage for stage, _ in released), numbers]
     offers = [stage.offers[0] for stage in stages]
     receipt = _joint_receipt(asked, offers, [stage.receipts[0] for stage in stages], name)
-    selected = selected_ids(frame, keys, runtime)
+    selected = None if settled.hides else selected_ids(frame, keys, runtime)
     table = noisy_table(offers[-1], side_table, selected=selected)
     priced = with_prices(receipt, [*(price for _, price in released), paid])
     priced = with_coverage(priced, offers[-1], side_table, selected=selected)
@@ -273,10 +317,28 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     return table, priced
 
 
+def _require_all_run(asked: KeysFirst, parts: KeysAndNumbers, runtime: Runtime, inquiry: Inquiry) -> tuple[Offer, ...]:
+    """Find out that keys and numbers can be released and paid for, whichever way they take; return the longest way.
+
+    Raises:
+        DpsqlError: as `prepare_stage` and `Ledger.require`; nothing was charged or read.
+
+    """
+    planned = []
+    for path in parts.paths(runtime.state):
+        offers = path.require_runs(runtime)
+        # what can fail of the receipt fails before the first charge
+        _joint_receipt(asked, offers, [make_receipt(offer) for offer in offers], inquiry.query_hash)
+        items = [item for offer in offers for item in offer.items]
+        runtime.state.ledger.require(parts.numbers.frame.rows.unit, items, inquiry.reader.name)
+        planned.append(offers)
+    return planned[0]
+
+
 def _reason(asked: KeysFirst, offers: Sequence[Offer], selected: int, state: State, reader: Reader) -> str:
     """Return why none of the selected keys is shown, or why none was selected."""
     *rounds, numbers = offers
-    if selected:
+    if selected or numbers.query.frame.mechanism != KEYS_FIRST:
         return frame_reason(numbers, state, reader)
 
     def at(request: Request) -> tuple[Offer, ...]:
@@ -286,8 +348,11 @@ def _reason(asked: KeysFirst, offers: Sequence[Offer], selected: int, state: Sta
     return threshold_reason(rounds, asked.first.request, at, state)
 
 
-def keys_first_note(rounds: Sequence[Offer]) -> str:
-    """Return the note on how the keys of the numbers were found."""
+def keys_first_note(offers: Sequence[Offer]) -> str:
+    """Return the note on how the keys of the numbers, which come last, were found."""
+    *rounds, numbers = offers
+    if numbers.query.frame.mechanism != KEYS_FIRST:
+        return words.ONE_THRESHOLD.format(level=f"{rounds[0].rho_nano / NANO:.9g}")
     return words.NUMBERS_APART.format(rounds=rounds_note(rounds))
 
 
@@ -304,6 +369,6 @@ def _joint_receipt(asked: KeysFirst, offers: Sequence[Offer], receipts: Sequence
         asked_rho=(sum(offer.asked_nano for offer in offers) + share_nano) / NANO,
         epsilon=epsilon,
         delta=delta,
-        notes=(*numbers.notes, keys_first_note(offers[:-1])),
+        notes=(*numbers.notes, keys_first_note(offers)),
         sets=(*round_receipts(rounds), SetReceipt(("numbers",), numbers)),
     )

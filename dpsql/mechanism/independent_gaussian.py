@@ -19,6 +19,7 @@ from dpsql.mechanism.histogram import (
     ProfiledHistogram,
     Shape,
 )
+from dpsql.model.frame import GSHM as THRESHOLD
 from dpsql.model.frame import KEYS_FIRST, Frame
 
 
@@ -101,7 +102,7 @@ def own_noise(frame: Frame, shape: Shape | None) -> Histogram:
     if bounding.sparsity is not None:
         quietest = Shape(0.0, 1.0 / math.sqrt(bounding.sparsity.k))
         return subtracted(bounding.sparsity, bounding.max_groups, shape or quietest)
-    name = "gshm" if hides else frame.mechanism
+    name = THRESHOLD if hides else frame.mechanism
     if counted := bounding.counted_groups:
         weighted = NormedHistogram if bounding.by_norm else WeightedHistogram
         return weighted(
@@ -123,7 +124,7 @@ GAUSSIAN = HistogramMechanism(
     histogram=own_noise,
 )
 GSHM = HistogramMechanism(
-    name="gshm",
+    name=THRESHOLD,
     word="GSHM",
     sentence="Gaussian sparse histogram: noise, then a threshold on the count of units",
     without=frozenset({"public keys", "sketch"}),

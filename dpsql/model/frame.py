@@ -19,6 +19,8 @@ NANO = 10**9
 """Levels are whole numbers of nano-rho."""
 KEYS_FIRST = "keys_first"
 """The mechanism of frames whose private keys are selected by releases of their own, before their numbers."""
+GSHM = "gshm"
+"""The mechanism of frames whose private keys are shown by a threshold, with noise of its own on each."""
 
 COUNT_LATTICE_EXPONENT = -1
 """Row counts live on halves, so that the centre of any interval of integers lies on the lattice."""

@@ -79,7 +79,13 @@ class KeysFirst(PrivateQuery):
 
     Its parts are the query for the numbers and that for the keys alone, as the query of the first round; both have the
     request of all together.
+
+    Attributes:
+        may_hide: whether one threshold on the numbers may take the place of later rounds, as nobody names a mechanism.
+
     """
+
+    may_hide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,7 +275,7 @@ def _private_query(
     if text.has_sets:
         return sets_of(query, by_set, text.select, shown_keys, options)
     if options.mechanism == "KEYS_FIRST":
-        return KeysFirst((query, _selection(query, selection_frames(source, keys))))
+        return KeysFirst((query, _selection(query, selection_frames(source, keys))), text.finds_mechanism)
     if options.target_relative_error is not None:
         return WithinTarget((query,), relative_error(options, options.target_relative_error), cap_of(options))
     if source.request.target is not None and query.auto:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.features import key_rounds, keys_first
+from dpsql.features import first_round, keys_first
 from dpsql.features.auto_choices import total_weight
 from dpsql.plan.features.auto import candidates
 from tests.end_to_end.prepared import with_own_state
@@ -81,7 +81,7 @@ def test_the_level_of_the_round_that_is_left_out_is_the_numbers(session: dpsql.S
     assert price(session, text=text) == "0"
     # a plan that the first round may make cheaper says so
     stated, before = price(session, 0.11, text), spent(session)
-    assert stated.endswith(", or less where the first round finds nearly all keys")
+    assert stated.endswith(", or less, as the first round decides")
     session.sql(text, rho=0.11, delta=1e-6)
     assert spent(session) - before < float(stated.split(",")[0])
 
@@ -96,7 +96,7 @@ def test_where_keys_are_left_there_is_a_second_round(with_rare: dpsql.Session) -
 def test_the_check_catches_a_round_that_is_left_out_too_soon(
     with_rare: dpsql.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_rounds, "_MISSED", 1e9)
+    monkeypatch.setattr(first_round, "_MISSED", 1e9)
     assert len(with_rare.sql(PEOPLE, **LEVEL)) < 52
 
 

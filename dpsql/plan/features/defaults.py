@@ -134,7 +134,9 @@ def left_to_auto(text: SelectText, refused: Iterable[Refusal], found: FoundBound
         by_auto = replace(wanted, max_groups_contributed=options.max_groups_contributed or (None if named else "AUTO"))
         choices = [replace(by_auto, mechanism=first), wanted, by_auto] if text.select.keys else [wanted]
         for choice in dict.fromkeys(choices):
-            yield replace(text, options=choice, refusals=Refusals(text.refusals.text), finds_bounds=True)
+            finds_mechanism = choice.mechanism != options.mechanism
+            refusals = Refusals(text.refusals.text)
+            yield replace(text, options=choice, refusals=refusals, finds_bounds=True, finds_mechanism=finds_mechanism)
 
 
 def has_all_bounds(refused: Iterable[Refusal]) -> bool:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpsql.model.frame import Bounding, Frame
+from dpsql.model.frame import GSHM, Bounding, Frame
 from dpsql.model.identity import frame_hash
 from dpsql.plan.features.other_group import rows_outside
 
+THRESHOLD_PART = 3.0 / 8.0
+"""Part of a query's delta that one threshold on its numbers may cost: what the first round leaves of half of it."""
 COUNTED_KEYS = 64
 """Most keys over which a unit spreads its weight, where the text names no max_groups; of more some are chosen by hash.
 Between 16 and 256 it changes little: fewer lower the threshold, more lose less of units with many keys."""
@@ -42,6 +44,18 @@ def numbers_frame(frame: Frame) -> Frame:
     move by more than what that unit adds. The rounds leave such keys out.
     """
     return replace(frame, bounding=replace(frame.bounding, minimum_units=1), window=None)
+
+
+def threshold_frame(numbers: Frame, selection: Frame) -> Frame:
+    """The frame of numbers that hide keys by their own count of units, and bound units as numbers on selected keys do.
+
+    Args:
+        numbers: the frame of numbers on keys that are selected first.
+        selection: that of the first round, which has the fewest units that a group may have.
+
+    """
+    bounding = replace(numbers.bounding, minimum_units=selection.bounding.minimum_units)
+    return replace(numbers, bounding=bounding, mechanism=GSHM, generation=0)
 
 
 def next_round(first: Frame, number: int, selected: str) -> Frame:

@@ -57,6 +57,7 @@ class SelectText:
         refusals: collects.
         zones: time zones whose clocks it reads without naming them.
         finds_bounds: whether bounds that nobody names are left to AUTO.
+        finds_mechanism: whether keys are selected first because nobody names a mechanism.
 
     """
 
@@ -70,6 +71,7 @@ class SelectText:
     refusals: Refusals
     zones: frozenset[str] = frozenset()
     finds_bounds: bool = False
+    finds_mechanism: bool = False
 
     @property
     def has_sets(self) -> bool:
