@@ -18,7 +18,7 @@ import datetime as dt
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -55,6 +55,9 @@ class Inquiry:
         timeout_seconds: limit on reading raw data, for each frame.
         auto_charge: what was charged for the histograms that AUTO chose by.
         drawn_once: whether each frame is drawn a single time, as a round of key selection is.
+        is_shown: whether the releases are shown, and recorded. Those of a first round that is drawn before the plan is
+            known are recorded with the answer.
+        first_charge: what was charged for such a first round.
         claim: the most that the query may be charged, if its charge follows from released numbers.
         left_out_share: aim for the noise of a number of rows left out, as a part of the shown numbers together.
         later: identities of statistics that the query may be charged for after its steps, each at its highest level.
@@ -66,6 +69,8 @@ class Inquiry:
     timeout_seconds: float | None
     auto_charge: Charged
     drawn_once: bool = False
+    is_shown: bool = True
+    first_charge: Charged = field(default_factory=Charged)
     claim: Claim | None = None
     left_out_share: float = SHARE
     later: tuple[tuple[str, Level], ...] = ()
@@ -252,14 +257,14 @@ def release_frame(
         new_keys=exact.new_keys,
         points=[point for point in points if point.statistic_hash not in beside],
         charge_ids=charged.part(numbers).charge_ids,
-        release=release,
+        release=release if inquiry.is_shown else None,
         snapshot=exact.snapshot,
         thresholds=thresholds,
         choices=_choices(part, inquiry.reader),
         marks=values.marks,
         lists=_lists(frame, runtime),
         # a number of rows left out is pinned with its draw, which follows
-        pins=tuple(serving.pin for serving in part.servings if serving.pin not in due),
+        pins=tuple(serving.pin for serving in part.servings if inquiry.is_shown and serving.pin not in due),
         drawn_once=inquiry.drawn_once,
     )
     state.side_table.store(frame_hash(frame), additions)

@@ -21,6 +21,9 @@ what is left out of the largest groups is to be a third of it, so that they hold
 _DIGITS = 3
 USUAL_ROWS_PLACES = 10 * NORM_STEPS_PER_DOUBLING + 1
 """Places of norms up to 1,024 rows, as most people have in most tables."""
+FEW_KEYS = 32
+"""Up to so many keys, the whole error of a table chooses its norm (`auto_few_keys`). Of more, many may be so small that
+noise costs them no more than they have."""
 _TAIL = 1.0 / 3.0
 """What is likely to lie beyond the places that surely hold units counts so much: its square once, not ninefold."""
 _SLOWEST_FALL = 0.5
@@ -39,6 +42,7 @@ class NormUse:
         groups: in how many groups a unit is taken to be.
         key_count: number of keys; None where it is not known.
         usual_places: how many places, the first ones, are likely to hold units whoever they are.
+        is_of_few: whether the keys are few, so that `auto_few_keys` chooses the norm.
 
     """
 
@@ -46,6 +50,7 @@ class NormUse:
     groups: int
     key_count: int | None
     usual_places: int = 0
+    is_of_few: bool = False
 
 
 def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:

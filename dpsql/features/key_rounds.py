@@ -256,9 +256,10 @@ def release_rounds(
     """
     released = []
     for one in rounds.known(runtime.state):
+        before = Charged() if one.number else inquiry.first_charge
         stage = prepare_stage([one.query], runtime, one.reader, one.selected)
-        of_round = replace(inquiry, reader=one.reader, drawn_once=True)
-        released.append((stage, release_stage(stage, runtime, of_round)))
+        of_round = replace(inquiry, reader=one.reader, drawn_once=True, auto_charge=before)
+        released.append((stage, before + release_stage(stage, runtime, of_round)))
     found = pa.concat_tables([noisy_table(stage.offers[0], runtime.state.side_table) for stage, _ in released])
     # a key that passed the threshold of a lower point of one round may be selected by a later one too
     return runtime.sandbox.run("SELECT DISTINCT * FROM found", {"found": found}), released

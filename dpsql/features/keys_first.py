@@ -55,7 +55,7 @@ from dpsql.model.private_query import AutoGroups, FrameQuery, Request
 from dpsql.model.query_kinds import KeysFirst
 from dpsql.plan.features.auto import with_max_groups
 from dpsql.plan.features.key_rounds import THRESHOLD_PART, threshold_frame
-from dpsql.state import Charged, State
+from dpsql.state import State
 
 _PART_OF_KEYS = (3, 5)
 """Of rho: six tenths. More finds more keys and tells less of each: 451, 496 and 537 keys at a root mean squared error
@@ -297,9 +297,9 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
 
     """
     parts, side_table = KeysAndNumbers.of(asked, runtime.state, inquiry.reader), runtime.state.side_table
-    planned, name, frame = _require_all_run(asked, parts, runtime, inquiry), inquiry.query_hash, parts.numbers.frame
+    planned, name, frame = require_all_run(asked, parts, runtime, inquiry), inquiry.query_hash, parts.numbers.frame
     hold_shared_pairs(frame, planned, runtime)
-    keys, released = release_rounds(parts.rounds, runtime, replace(inquiry, auto_charge=Charged()))
+    keys, released = release_rounds(parts.rounds, runtime, inquiry)
     settled = parts.settled(runtime.state)
     if not settled.hides:
         add_keys(frame, keys, runtime)
@@ -317,7 +317,7 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     return table, priced
 
 
-def _require_all_run(asked: KeysFirst, parts: KeysAndNumbers, runtime: Runtime, inquiry: Inquiry) -> tuple[Offer, ...]:
+def require_all_run(asked: KeysFirst, parts: KeysAndNumbers, runtime: Runtime, inquiry: Inquiry) -> tuple[Offer, ...]:
     """Find out that keys and numbers can be released and paid for, whichever way they take; return the longest way.
 
     Raises:

@@ -40,6 +40,7 @@ from dpsql.features.kinds import kind_of, open_kind_of, with_cap
 from dpsql.model.environment import Environment, folded
 from dpsql.model.identity import base_hash, query_hash
 from dpsql.model.private_query import After, FoundBounds, PrivateQuery
+from dpsql.model.query_kinds import KeysFirst
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.plan.finish import NOISY, finish_sql
 from dpsql.plan.outer_query import RESULT
@@ -61,6 +62,7 @@ logger = logging.getLogger("dpsql")
 Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
 _MOST_PLANS = 8
 """A query with AUTO is planned once more for each histogram; others may store the same ones at the same moment."""
+_NOTHING_CHARGED = Charged()
 _AFTER_SECONDS = 20.0
 """What is computed of an answer may take this long."""
 
@@ -85,6 +87,7 @@ class StatementRunner:
         *,
         plans: PlanCache | None = None,
         engine: Engine | None = None,
+        has_first_round: bool = False,
     ) -> tuple[PrivateQuery, State, Reader]:
         """Plan a SELECT as it would be answered for a reader now.
 
@@ -94,6 +97,7 @@ class StatementRunner:
             reader: who asks.
             plans: keeps plans instead of the session's own cache.
             engine: reads the catalog instead of the session's own engine.
+            has_first_round: whether a first round of key selection was drawn for this question.
 
         Returns:
             The plan, the state that the answer would be written to, and the reader with their clearance.
@@ -105,7 +109,12 @@ class StatementRunner:
         outside = environment(policy, engine or self.engine, self.sandbox, cleared, state.history)
         query = with_cap((plans or self._plans).plan(statement, options, outside, reader))
         if query.first.auto:
-            query = bound(query, _planner(statement, outside, options), state, cleared)
+            choose = partial(bound, query, _planner(statement, outside, options), state, cleared)
+            query = choose()
+            if isinstance(query, KeysFirst):
+                from dpsql.features.known_keys import with_key_count  # noqa: PLC0415 — few queries need it
+
+                query = with_key_count(query, choose, state, cleared, has_first_round=has_first_round)
         if query.whole_request.target is not None:
             from dpsql.features.at_half_widths import at_target  # noqa: PLC0415 — few queries need it
 
@@ -113,11 +122,13 @@ class StatementRunner:
         return query, state, cleared
 
     def _plan_to_read(
-        self, statement: SelectStatement, options: Mapping[str, object], reader: str
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str, *, has_first_round: bool = False
     ) -> tuple[PrivateQuery, State, Reader, Definitions]:
         """Plan a SELECT in one snapshot of the catalog; return also the definitions of its tables in the snapshot."""
         with self.engine.snapshot() as engine:
-            query, state, cleared = self.plan(statement, options, reader, engine=engine)
+            query, state, cleared = self.plan(
+                statement, options, reader, engine=engine, has_first_round=has_first_round
+            )
             tables = {table for part in query.parts for table, _ in part.frame.rows.table_versions}
             public = {one.table for one in state.policy().public}
             return query, state, cleared, engine.definitions(tables, tables & public)
@@ -204,15 +215,21 @@ class StatementRunner:
         engine = self.engine.while_defined(defined)
         runtime = Runtime(state, engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)
         with runtime.until_end, self._naming_changes(defined):
-            auto_charge = Charged()
+            auto_charge = first_charge = Charged()
+            has_first_round = False
             for _ in range(_MOST_PLANS):
-                if not query.first.is_open:
+                if query.first.is_open:
+                    # what comes after AUTO fails before it is charged
+                    open_kind_of(query).require_open_runs(query, runtime, cleared)
+                    later = price_of_outcomes(query, self._again(statement, options, state, cleared), state, cleared)
+                    auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
+                elif isinstance(query, KeysFirst) and _awaits_keys(query, state, cleared):
+                    inquiry = Inquiry(cleared, query_hash(query), timeout_seconds, Charged())
+                    first_charge += _first_round(query, runtime, inquiry)
+                    has_first_round = True
+                else:
                     break
-                # what comes after AUTO fails before it is charged
-                open_kind_of(query).require_open_runs(query, runtime, cleared)
-                later = price_of_outcomes(query, self._again(statement, options, state, cleared), state, cleared)
-                auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
-                query, _, cleared, now = self._plan_to_read(statement, options, reader)
+                query, _, cleared, now = self._plan_to_read(statement, options, reader, has_first_round=has_first_round)
                 if now != defined:
                     raise redefined()
             else:
@@ -230,6 +247,7 @@ class StatementRunner:
                 reader=cleared,
                 timeout_seconds=timeout_seconds,
                 auto_charge=auto_charge,
+                first_charge=first_charge,
                 claim=claim,
             )
 
@@ -322,6 +340,21 @@ def _planner(statement: SelectStatement, outside: Environment, options: Mapping[
     return planned
 
 
+def _awaits_keys(query: KeysFirst, state: State, reader: Reader) -> bool:
+    """Check whether a first round of key selection is to be drawn before the plan is known."""
+    from dpsql.features.known_keys import awaits_keys  # noqa: PLC0415 — few queries need it
+
+    return awaits_keys(query, state, reader)
+
+
+def _first_round(query: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> Charged:
+    """Draw the first round of key selection of a query, and return its charge."""
+    from dpsql.features.known_keys import draw_first_round  # noqa: PLC0415 — few queries need it
+
+    with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
+        return draw_first_round(query, runtime, inquiry)
+
+
 def answer(
     query: PrivateQuery,
     runtime: Runtime,
@@ -329,6 +362,7 @@ def answer(
     reader: Reader,
     timeout_seconds: float | None,
     auto_charge: Charged,
+    first_charge: Charged = _NOTHING_CHARGED,
     claim: Claim | None = None,
 ) -> Result:
     """Answer a planned query.
@@ -339,6 +373,7 @@ def answer(
         reader: who asks, with their clearance; who is charged for in the state file.
         timeout_seconds: limit on reading raw data, for each grouping set; the charge stays when it runs out.
         auto_charge: what was charged for the histograms that AUTO chose by; part of the receipt.
+        first_charge: what was charged for a first round of key selection before the plan was known; likewise.
         claim: the most that a question with AUTO may be charged; None without AUTO.
 
     Raises:
@@ -351,7 +386,9 @@ def answer(
     """
     with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
         query = query.mapped(lambda part: current(part, runtime.state, reader))
-        inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge, claim=claim)
+        inquiry = Inquiry(
+            reader, query_hash(query), timeout_seconds, auto_charge, first_charge=first_charge, claim=claim
+        )
         noisy, receipt = kind_of(query).release(query, runtime, inquiry)
     finished = runtime.sandbox.run(finish_sql(query), {NOISY: noisy})
     # beside the columns of the answer stand the ends of intervals
