@@ -136,18 +136,6 @@ def auto_level(question: Question, share_nano: int, state: State, reader: Reader
     return at_level(share_nano, due_nano=share_nano - top, is_stored=False)
 
 
-def origin_sentence(level: AutoLevel) -> str:
-    """Where a histogram comes from, and at which level."""
-    rho = f"at rho = {level.rho_nano / NANO:.9g}"
-    if level.is_stored:
-        return f"drawn {rho}"
-    if not level.due_nano:
-        return f"to be made of a stored one, {rho}, for nothing"
-    if level.due_nano == level.rho_nano:
-        return f"to be drawn {rho}"
-    return f"to be drawn again {rho}, of which {level.due_nano / NANO:.9g} is not paid yet"
-
-
 def found_so_far(
     query: FrameQuery, levels: tuple[AutoLevel, ...], state: State, key_count: int | None = None
 ) -> FoundBounds:

@@ -22,6 +22,7 @@ from dpsql.answer import words
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.held_pairs import hold_shared_pairs
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
@@ -29,7 +30,7 @@ from dpsql.answer.offer import Offer, current, make_receipt, offers_of
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.round_keys import selected_ids
-from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
+from dpsql.answer.stage import prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto import most_groups
 from dpsql.features.auto_histograms import Question
@@ -241,6 +242,14 @@ class KeysFirstKind:
         """Return the query of the numbers."""
         return (KeysAndNumbers.of(query, state, reader).numbers,)
 
+    def rounds(self, query: KeysFirst, state: State, reader: Reader) -> KeyRounds:
+        """Return the rounds of the keys."""
+        return KeysAndNumbers.of(query, state, reader).rounds
+
+    def require_all_run(self, query: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> tuple[Offer, ...]:
+        """Find out that keys and numbers can be released and paid for, whichever way they take."""
+        return _require_all_run(query, KeysAndNumbers.of(query, runtime.state, inquiry.reader), runtime, inquiry)
+
 
 KIND: OpenQueryKind[KeysFirst] = KeysFirstKind()
 
@@ -297,7 +306,7 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
 
     """
     parts, side_table = KeysAndNumbers.of(asked, runtime.state, inquiry.reader), runtime.state.side_table
-    planned, name, frame = require_all_run(asked, parts, runtime, inquiry), inquiry.query_hash, parts.numbers.frame
+    planned, name, frame = _require_all_run(asked, parts, runtime, inquiry), inquiry.query_hash, parts.numbers.frame
     hold_shared_pairs(frame, planned, runtime)
     keys, released = release_rounds(parts.rounds, runtime, inquiry)
     settled = parts.settled(runtime.state)
@@ -317,7 +326,7 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     return table, priced
 
 
-def require_all_run(asked: KeysFirst, parts: KeysAndNumbers, runtime: Runtime, inquiry: Inquiry) -> tuple[Offer, ...]:
+def _require_all_run(asked: KeysFirst, parts: KeysAndNumbers, runtime: Runtime, inquiry: Inquiry) -> tuple[Offer, ...]:
     """Find out that keys and numbers can be released and paid for, whichever way they take; return the longest way.
 
     Raises:
