@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,11 +33,11 @@ BEST = Path(__file__).with_suffix(".json")
 QUESTIONS = {"people": "count(DISTINCT person)", "rows": "count(*)", "sums": "sum(amount)"}
 _LEVEL: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 _GROUPS = (1, 4, 16, 64)
-_NORMS = (0.9, 0.99, 0.999, 1.0)
+_NORMS = (0.5, 0.9, 0.99, 0.999, 1.0)
 _PER_GROUP = (0.9, 0.99, 1.0)
 _RELEASES, _OF_FEW_KEYS, _FEW_KEYS = 8, 16, 12
 _FINALISTS = 5
-_HOPELESS = 2.0
+_HOPELESS = 1.4
 _OF_BEST = 16
 
 Exact = dict[int, float]
@@ -137,6 +138,7 @@ def _calls(session: dpsql.Session, question: str) -> list[tuple[str, bool]]:
     ]
     signs = session.connection.sql(f"SELECT min(n) < 0 FROM ({of_groups})").fetchall()[0][0]
     sizes = _quantiles(session, f"SELECT abs(n) FROM ({of_groups})", _PER_GROUP)
+    sizes = sizes if question == "sums" else [math.ceil(one) for one in sizes]
     least = {one: -one if signs else 0 for one in sizes}
     bounds = [
         (f"{name}({argument}, contribution_bounds_per_group => ({least[one]:g}, {one:g}))", False) for one in sizes
@@ -166,7 +168,7 @@ def named(session: dpsql.Session, question: str) -> list[Option]:
 def best(rows: pa.Table, question: str, exact: Exact) -> tuple[Option, list[float]]:
     """Return the best named bounds and errors of fresh releases of them.
 
-    Two releases of each option find the finalists, or one if it is twice as bad as the best so far. Further ones of
+    Two releases of each option find the finalists, or one if it is 1.4 times as bad as the best so far. Further ones of
     these find the best, and fresh ones are compared.
     """
     with opened(rows) as session:

@@ -37,11 +37,15 @@ def price_rows(query: PrivateQuery, offers: Iterable[Offer], beside: str = "") -
 
     """
     items = [item for offer in offers for item in offer.items]
-    rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
-    delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
+    amounts = sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
+    return amount_rows(query, *amounts, beside)
+
+
+def amount_rows(query: PrivateQuery, rho_nano: int, delta_units: int, beside: str = "") -> list[Row]:
+    """Return the rows of a price in nano-rho and delta units, as `price_rows`."""
     return [
-        ("price", "rho", f"{rho:.9g}{beside}"),
-        ("price", "threshold delta", f"{delta:.6g}"),
+        ("price", "rho", f"{rho_nano / NANO_PER_RHO:.9g}{beside}"),
+        ("price", "threshold delta", f"{delta_units / DELTA_UNITS_PER_ONE:.6g}"),
         ("price", "query hash", query_hash(query)),
     ]
 

@@ -148,37 +148,6 @@ def sure_groups(noisy: Floats, sigma: float) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TotalWeight:
-    """What all units spread over their groups in a round of key selection, and the noise in it."""
-
-    weight: float
-    sigma: float
-
-
-def total_weight(noisy: Floats, sigma: float, ends: Sequence[int], most_keys: int) -> TotalWeight | None:
-    """The weight of all units, each of which has the weight sqrt(1 / n) in each of its n groups.
-
-    Of places for several numbers the largest counts, so that it is rather too much. What lies beyond the last place
-    that surely holds units is left out.
-
-    Args:
-        noisy: number of units in each place, in units.
-        sigma: its noise.
-        ends: last number of groups of each place.
-        most_keys: in how many groups a unit has a weight at most.
-
-    Returns: None where no place surely holds units.
-
-    """
-    sure = np.flatnonzero(sure_places(noisy, sigma, len(noisy)))
-    if not sure.size:
-        return None
-    within = slice(int(sure[-1]) + 1)
-    weights = np.sqrt(np.minimum(np.asarray(ends, dtype=np.float64)[within], most_keys))
-    return TotalWeight(float(noisy[within] @ weights), sigma * float(np.linalg.norm(weights)))
-
-
-@dataclass(frozen=True, slots=True)
 class Expected:
     """Noise of a count at some max_groups, and what its threshold leaves out; None without a threshold."""
 

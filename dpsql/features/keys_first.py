@@ -27,7 +27,7 @@ from dpsql.answer.later_keys import add_keys
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
 from dpsql.answer.offer import Offer, current, make_receipt, offers_of
-from dpsql.answer.plan_rows import Row, offer_rows, price_rows
+from dpsql.answer.plan_rows import Row, amount_rows, offer_rows
 from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.round_keys import selected_ids
 from dpsql.answer.stage import prepare_stage, reading_of, release_stage
@@ -203,14 +203,14 @@ class KeysFirstKind:
         parts = KeysAndNumbers.of(query, state, reader)
         offers = parts.offers(state)
         *rounds, numbers = offers
-        paths = [path.offers(state) for path in parts.paths(state)]
-        dearest = max(paths, key=_price)
-        or_less = ", or less, as the first round decides" if min(map(_price, paths))[0] < _price(dearest)[0] else ""
+        rho_nano, delta_units = parts.price_at_most(state)
+        least = min(_price(path.offers(state))[0] for path in parts.paths(state))
+        or_less = ", or less, as the first round decides" if least < rho_nano else ""
         return [
             *round_rows(rounds),
             *offer_rows(numbers),
             *joint_rows("keys and numbers", query.first, offers, keys_first_note(offers)),
-            *price_rows(query, dearest, or_less),
+            *amount_rows(query, rho_nano, delta_units, or_less),
         ]
 
     def require_open_runs(self, query: KeysFirst, runtime: Runtime, reader: Reader) -> None:
@@ -369,6 +369,9 @@ def _joint_receipt(asked: KeysFirst, offers: Sequence[Offer], receipts: Sequence
     """The receipt of keys and numbers together, before a price is known."""
     epsilon, delta = joint_guarantee_of(asked.first.request, offers)
     *rounds, numbers = (replace(receipt, query_hash=name) for receipt in receipts)
+    if offers[-1].query.frame.mechanism != KEYS_FIRST:
+        # what a round selects is shown only if it passes the threshold of the numbers
+        rounds = [replace(one, threshold=None) for one in rounds]
     auto_nano = sum(level.rho_nano for level in asked.first.auto_levels)
     rho = (sum(offer.rho_nano for offer in offers) + auto_nano) / NANO
     share_nano = sum(level.share_nano for level in asked.first.auto_levels)

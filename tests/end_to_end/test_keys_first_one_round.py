@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 import dpsql
 from dpsql.features import first_round, keys_first
-from dpsql.features.auto_choices import total_weight
-from dpsql.plan.features.auto import candidates
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
@@ -177,17 +173,3 @@ def test_a_budget_that_two_rounds_would_pass_is_not_begun_and_a_crash_pays_nothi
     assert len(answer) == 12
     assert len(levels(answer)) == 2
     assert spent(session) == pytest.approx(0.05, abs=1e-9)
-
-
-def test_the_weight_of_all_units_is_that_of_their_numbers_of_groups() -> None:
-    ends = candidates(1024)
-    units = np.zeros(len(ends))
-    units[[0, 2, 8]] = 1_000, 400, 300
-    found = total_weight(units, 1.0, ends, 64)
-    assert found is not None
-    # the ninth place is for nine groups or ten
-    assert found.weight == pytest.approx(1_000 + 400 * math.sqrt(3) + 300 * math.sqrt(10))
-    assert found.sigma == pytest.approx(math.sqrt(1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 10))
-    units[-1] = 500
-    assert total_weight(units, 1.0, ends, 64).weight == pytest.approx(found.weight + 500 * 8.0)  # type: ignore[union-attr]
-    assert total_weight(np.zeros(len(ends)), 1.0, ends, 64) is None

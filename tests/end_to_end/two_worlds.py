@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -21,14 +22,20 @@ import pytest
 from dpsql.answer import left_out_stage, stage
 from dpsql.answer.coverage_values import Places, read_coverage
 from dpsql.answer.exact import Exact, Reading, Runtime, read_exact
+from dpsql.answer.held_pairs import read_units
 from dpsql.answer.left_out_values import read_left_out
 from dpsql.answer.offer import Offer
 from dpsql.bound.left_out import PART_BITS
 from dpsql.bound.statement import Bounded
+from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw
 from dpsql.engine import DuckDBEngine, Engine
+from dpsql.features import auto
+from dpsql.features.auto_histograms import Question, auto_sigma
+from dpsql.model.auto_level import AutoLevel
 from dpsql.model.frame import NANO, PRESENCE, Frame, Statistic
 from dpsql.model.statistic_kinds import COVERAGE_KINDS, COVERED_KINDS, LEFT_OUT_KINDS
+from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.state import Charged
 
 Steps = dict[tuple[Any, ...], int]
@@ -44,6 +51,7 @@ class Worlds:
         charged_nano: what was charged for all of them.
         left_out: for each number of rows left out, its exact values in parts of the cut.
         found: of each frame and statistic the exact values by key.
+        auto_losses: of each histogram that AUTO drew, half of the squared distance, and the level that paid for it.
 
     """
 
@@ -52,11 +60,13 @@ class Worlds:
     charged_nano: int = 0
     left_out: dict[tuple[Frame, Statistic], tuple[int, int]] = field(default_factory=dict)
     found: dict[tuple[Frame, Statistic], Both] = field(default_factory=dict)
+    auto_losses: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def loss(self) -> float:
         """Half of the squared distance of all draws, in units of their noise: at most the level that was charged."""
-        return math.fsum(self._loss(offer, step) for offer in self.offers for step in _draws(offer))
+        losses = (self._loss(offer, step) for offer in self.offers for step in _draws(offer))
+        return math.fsum([*losses, *(loss for loss, _ in self.auto_losses)])
 
     def losses_of_left_out(self) -> Iterator[tuple[tuple[Frame, Statistic], float, float]]:
         """Yield the chain of each number of rows left out, its loss, and the level that was paid for it."""
@@ -88,7 +98,7 @@ class Worlds:
     @property
     def charge(self) -> float:
         """The level that was charged."""
-        return self.charged_nano / NANO
+        return math.fsum([self.charged_nano / NANO, *(level for _, level in self.auto_losses)])
 
 
 def _draws(offer: Offer) -> Iterator[Draw]:
@@ -134,9 +144,30 @@ def watched(beside: duckdb.DuckDBPyConnection) -> Iterator[Worlds]:
         worlds.found.update({(bounded.frame, each): (_places(one[each]), _places(other[each])) for each in one})
         return one
 
-    charge_offers = stage.charge_offers
+    def asking(
+        question: Question,
+        level: AutoLevel,
+        listed: pa.Table | None,
+        runtime: Runtime,
+        reader: Reader,
+        timeout: float | None,
+    ) -> Charged:
+        frame, charged = question.frame, draw(question, level, listed, runtime, reader, timeout)
+        # joins cut rows by the salt; these examples have none
+        write = partial(question.sql, STAND_IN_SALT)
+        one, other = (
+            question.exact(read_units(frame, (question.statistic,), write, each, listed, timeout).reveal())
+            for each in (runtime, elsewhere(runtime))
+        )
+        squared = float(((one - other).astype(np.float64) ** 2).sum())
+        sigma = auto_sigma(level.due_nano, question.l2)
+        worlds.auto_losses.append((squared / (2.0 * sigma**2), charged.rho_nano / NANO))
+        return charged
+
+    charge_offers, draw = stage.charge_offers, auto._draw
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "charge_offers", charging)
+        patch.setattr(auto, "_draw", asking)
         patch.setattr(stage, "read_exact", reading)
         patch.setattr(stage, "read_coverage", covering)
         patch.setattr(left_out_stage, "read_left_out", measuring)

@@ -1,0 +1,117 @@
+"""Keys that one threshold shows in place of rounds: where keys are equally large and nobody names a mechanism."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.model.frame import NANO
+from tests.end_to_end.prepared import with_own_state
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise
+
+PEOPLE = "SELECT shop, count(DISTINCT u) AS n FROM sales GROUP BY shop"
+ROWS = "SELECT shop, count(*) AS n FROM sales GROUP BY shop"
+LEVEL: dict[str, Any] = {"rho": 0.05, "delta": 1e-6}
+FIRST_NANO = 2_906_250
+"""A tenth of the six tenths of 31/32 of 0.05 for keys."""
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
+    """1,500 people with 6 of 90 shops, 100 people each; tests ask with a ledger of their own."""
+    with dpsql.connect(threads=2) as session:
+        session.connection.execute(
+            "CREATE TABLE sales AS SELECT u, (7 * u + 13 * i * i) % 90 AS shop FROM range(1500) r(u), range(6) s(i)"
+        )
+        session.sql("CALL dp_unit('buyer', rho_budget := 30, delta_threshold := 1e-3, delta_conversion := 1e-6)")
+        session.sql("CALL dp_protect('sales', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u')")
+        session.sql("CALL dp_analyst('ana', rho_limit := 0.05)")
+        yield session
+
+
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_state(prepared) as made:
+        made._runner.noise_source = seeded_noise(5)
+        yield made
+
+
+def levels(answer: dpsql.Result) -> list[float]:
+    """Of each round, and last of the numbers, with what AUTO was told."""
+    return [one.receipt.rho for one in receipt_of(answer).sets]
+
+
+def prices(session: dpsql.Session | dpsql.Analyst, text: str, rho: float) -> tuple[str, float]:
+    plan = session.sql(f"FROM dp_explain($${text}$$, rho := {rho}, delta := 1e-6)").fetchall()
+    of_plan = {name: value for section, name, value in plan if section == "price"}
+    return of_plan["rho"], float(of_plan["threshold delta"])
+
+
+def test_numbers_have_what_rounds_would_take_and_a_threshold(session: dpsql.Session) -> None:
+    stated, stated_delta = prices(session, PEOPLE, 0.05)
+    answer = session.sql(PEOPLE, **LEVEL)
+    receipt = receipt_of(answer)
+    assert stated == "0.05, or less where an answer is stored"
+    assert stated_delta == pytest.approx(receipt.charged_delta)
+    assert receipt.mechanism == "gshm"
+    assert levels(answer) == pytest.approx([FIRST_NANO / NANO, 0.05 - FIRST_NANO / NANO])
+    assert receipt.charged_rho == pytest.approx(0.05, abs=1e-9)
+    assert receipt.charged_delta == pytest.approx(0.5e-6, rel=0.02)
+    # counts in 6 groups at 94 % of rho
+    (column,) = receipt.columns
+    assert column.sigma == pytest.approx(math.sqrt(6.0 / (2.0 * 0.94 * 0.05 * 31 / 32)), rel=0.01)
+    assert any("one threshold on the count of units shows the keys" in note for note in receipt.notes)
+    rows = answer.fetchall()
+    assert len(rows) > 60
+    assert all(n > receipt.threshold for _, n in rows)
+    again = session.sql(PEOPLE, **LEVEL)
+    assert (again.fetchall(), receipt_of(again).charged_rho) == (rows, 0.0)
+    assert prices(session, PEOPLE, 0.05) == ("0", 0.0)
+
+
+def test_rounds_stay_where_they_are_named_and_for_rows(session: dpsql.Session) -> None:
+    """A count of rows has too small a share for its count of people to find keys by."""
+    named = session.sql(PEOPLE, mechanism="KEYS_FIRST", max_groups_contributed="AUTO", **LEVEL)
+    assert receipt_of(named).mechanism == "keys_first"
+    assert receipt_of(session.sql(ROWS, **LEVEL)).mechanism == "keys_first"
+
+
+def complaints(prepared: dpsql.Session, seed: int, questions: int) -> Iterator[str]:
+    """Yield what is wrong after each question of a random history: prices, repeats, or what a reader holds."""
+    random, told = np.random.default_rng(seed), dict[tuple[Any, ...], Any]()
+    with with_own_state(prepared) as session:
+        session._runner.noise_source = seeded_noise(seed)
+        for _ in range(questions):
+            name = str(random.choice(["curator", "ana"]))
+            rho = float(random.choice([0.01, 0.03, 0.05] if name == "ana" else [0.03, 0.05, 0.2, 1.0]))
+            text = str(random.choice([PEOPLE, PEOPLE, ROWS]))
+            asks = session.as_analyst("ana") if name == "ana" else session
+            price, delta = prices(asks, text, rho)
+            answer = asks.sql(text, rho=rho, delta=1e-6)
+            receipt, rows = receipt_of(answer), answer.fetchall()
+            charged, most = receipt.charged_rho, float(price.split(",")[0])
+            is_exact = "," not in price
+            if charged > most + 1e-9 or (is_exact and not math.isclose(charged, most, abs_tol=1e-9)):
+                yield f"{name} was told {price} and charged {charged}"
+            if receipt.charged_delta > delta * (1.0 + 1e-9):
+                yield f"{name} was told {delta} and charged {receipt.charged_delta}"
+            if told.setdefault((name, text, rho), rows) != rows:
+                yield f"{name} asked {text} at {rho} again and saw other rows"
+            if name == "ana" and receipt.mechanism != "keys_first":
+                yield "a reader with a limit was shown numbers of two frames"
+        held = session.sql("FROM dp_budget('buyer', analysts := ['ana'])").df()
+        if len(held) and held.rho_held[0] > 2 * 0.05 + 1e-9:
+            yield f"ana holds {held.rho_held[0]} of two questions"
+
+
+@pytest.mark.parametrize(
+    ("seed", "questions"), [(1, 10), *(pytest.param(seed, 20, marks=pytest.mark.long) for seed in range(2, 10))]
+)
+def test_in_a_history_prices_are_those_told(prepared: dpsql.Session, seed: int, questions: int) -> None:
+    assert list(complaints(prepared, seed, questions)) == []
