@@ -22,12 +22,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dpsql.answer.claims import Claim
 from dpsql.answer.coverage_values import read_coverage
 from dpsql.answer.declared_orders import lost_orders, order_sentences
 from dpsql.answer.exact import NOTHING_READ, Exact, Reading, Runtime, prepare_reading, read_exact
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.later_keys import add_keys
-from dpsql.answer.left_out import SHARE
 from dpsql.answer.left_out_stage import hold_for_left_out, release_left_out, require_left_out_runs
 from dpsql.answer.offer import Offer, make_receipt, offers_of
 from dpsql.answer.points import new_points
@@ -36,39 +35,12 @@ from dpsql.answer.receipt import Receipt
 from dpsql.answer.stored_beside import store_beside
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Mark
-from dpsql.mechanism.calibrate import Level
 from dpsql.model.frame import Frame, PublicKeys
 from dpsql.model.identity import base_hash, frame_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.operations.dialect import text_literal
 from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, State, TableMark
-
-
-@dataclass(frozen=True, slots=True)
-class Inquiry:
-    """Who asks which query: what the releases of its frames are recorded under.
-
-    Attributes:
-        reader: who asks, with their clearance; who is charged for in the state file.
-        query_hash: of the whole query.
-        timeout_seconds: limit on reading raw data, for each frame.
-        auto_charge: what was charged for the histograms that AUTO chose by.
-        drawn_once: whether each frame is drawn a single time, as a round of key selection is.
-        claim: the most that the query may be charged, if its charge follows from released numbers.
-        left_out_share: aim for the noise of a number of rows left out, as a part of the shown numbers together.
-        later: identities of statistics that the query may be charged for after its steps, each at its highest level.
-
-    """
-
-    reader: Reader
-    query_hash: str
-    timeout_seconds: float | None
-    auto_charge: Charged
-    drawn_once: bool = False
-    claim: Claim | None = None
-    left_out_share: float = SHARE
-    later: tuple[tuple[str, Level], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -252,14 +224,14 @@ def release_frame(
         new_keys=exact.new_keys,
         points=[point for point in points if point.statistic_hash not in beside],
         charge_ids=charged.part(numbers).charge_ids,
-        release=release,
+        release=release if inquiry.is_shown else None,
         snapshot=exact.snapshot,
         thresholds=thresholds,
         choices=_choices(part, inquiry.reader),
         marks=values.marks,
         lists=_lists(frame, runtime),
         # a number of rows left out is pinned with its draw, which follows
-        pins=tuple(serving.pin for serving in part.servings if serving.pin not in due),
+        pins=tuple(serving.pin for serving in part.servings if inquiry.is_shown and serving.pin not in due),
         drawn_once=inquiry.drawn_once,
     )
     state.side_table.store(frame_hash(frame), additions)

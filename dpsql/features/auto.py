@@ -32,7 +32,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
 from dpsql.features.auto_choices import Expected, chosen_groups, found_bounds, holds_most
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
-from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, chosen_norm, rounded_up
+from dpsql.features.auto_norms import FEW_KEYS, USUAL_ROWS_PLACES, NormUse, chosen_norm, rounded_up
 from dpsql.features.auto_price import may_come, open_price
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, auto_share, part_for_auto
 from dpsql.mechanism.histogram import NoisyHistogram, count_sigma
@@ -60,7 +60,9 @@ PlanAgain = Callable[[FoundBounds], PrivateQuery]
 """Plans a text by the bounds that AUTO found for its sums."""
 
 
-def bound(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) -> PrivateQuery:
+def bound(
+    query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader, key_count: int | None = None
+) -> PrivateQuery:
     """A plan with AUTO bound to a reader and to what is stored: on the frame with the least noise, of those it chose.
 
     A function of the stored histograms, policy and text; reads no raw row. What is open yet stays as it is planned, so
@@ -71,13 +73,14 @@ def bound(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) ->
         plan: plans it again.
         state: the state file.
         reader: who asks.
+        key_count: number of keys that a first round selected, if it found nearly all.
 
     Raises:
         CalibrationError: the delta of a query by epsilon is less than what the precision of the noise costs.
 
     """
     levels = _levels(query.first, state, reader)
-    found = found_so_far(query.first, levels, state)
+    found = found_so_far(query.first, levels, state, key_count)
 
     def planned(by: FoundBounds) -> PrivateQuery:
         again = plan(by) if by else query
@@ -133,32 +136,34 @@ def auto_level(question: Question, share_nano: int, state: State, reader: Reader
     return at_level(share_nano, due_nano=share_nano - top, is_stored=False)
 
 
-def origin_sentence(level: AutoLevel) -> str:
-    """Where a histogram comes from, and at which level."""
-    rho = f"at rho = {level.rho_nano / NANO:.9g}"
-    if level.is_stored:
-        return f"drawn {rho}"
-    if not level.due_nano:
-        return f"to be made of a stored one, {rho}, for nothing"
-    if level.due_nano == level.rho_nano:
-        return f"to be drawn {rho}"
-    return f"to be drawn again {rho}, of which {level.due_nano / NANO:.9g} is not paid yet"
+def found_so_far(
+    query: FrameQuery, levels: tuple[AutoLevel, ...], state: State, key_count: int | None = None
+) -> FoundBounds:
+    """Return the bounds that stored histograms tell for the sums of a query, or why they tell none.
 
+    Args:
+        query: the plan.
+        levels: where the reader stands with what it leaves to AUTO.
+        state: the state file.
+        key_count: number of private keys, if a first round found nearly all.
 
-def found_so_far(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State) -> FoundBounds:
-    """Return the bounds that stored histograms tell for the sums of a query, or why they tell none."""
+    """
+    query = replace(query, auto_levels=levels)
     found: dict[Statistic, tuple[float, float] | NotFound] = {}
     for asked, level in zip(query.auto, levels, strict=True):
         if not level.is_stored:
             continue
         if isinstance(asked, AutoGroups):
             is_first = query.frame.mechanism == KEYS_FIRST
-            if is_first and most_groups(replace(query, auto_levels=levels), asked, state) == 1:
+            if is_first and most_groups(query, asked, state) == 1:
                 # rounds of key selection are for units with several keys
                 found[GROUPS] = (1.0, 1.0)
             continue
         point = Question(asked).point(state.side_table, level.rho_nano)
-        bounds = _found_norm(asked, query, point) if asked.is_norm else found_bounds(point.noisy_values, point.sigma)
+        if asked.is_norm:
+            bounds = _found_norm(asked, point, _norm_use(asked, query, point, state, key_count))
+        else:
+            bounds = found_bounds(point.noisy_values, point.sigma)
         found[asked.statistic] = _usable(bounds, asked, point)
     return found
 
@@ -173,13 +178,26 @@ def _usable(bounds: tuple[float, float] | None, asked: AutoBounds, point: Point)
     return bounds if is_told else NotFound("range")
 
 
-def _found_norm(asked: AutoBounds, query: FrameQuery, point: Point) -> tuple[float, float] | None:
-    """The norm that a histogram chooses for a query, as the interval around 0 that it is half of."""
-    most, key_count = query.frame.bounding.max_groups, query.frame.key_count
-    groups = min(one for one in (most, key_count, _TYPICAL_GROUPS) if one)
+def _norm_use(asked: AutoBounds, query: FrameQuery, point: Point, state: State, selected: int | None) -> NormUse:
+    """Return how a norm will be used, by the number of keys that a first round selected if that is known."""
+    frame, groups = query.frame, query.auto[0]
+    key_count, most = selected or frame.key_count, frame.bounding.max_groups
+    is_few = frame.bounding.by_norm and key_count is not None and key_count <= FEW_KEYS
+    if is_few and isinstance(groups, AutoGroups) and query.auto_levels[0].is_stored:
+        most = groups.chosen or most_groups(query, groups, state)
+    elif not is_few:
+        key_count = frame.key_count
+    number = min(one for one in (most, key_count, _TYPICAL_GROUPS) if one)
     usual = USUAL_ROWS_PLACES if asked.statistic.kind == "rows_norm" else 0
-    use = NormUse(point.rho_nano * (AUTO_PARTS - 1) / NANO, groups, key_count, usual)
-    steps = chosen_norm(point.noisy_values, point.sigma, use)
+    return NormUse(point.rho_nano * (AUTO_PARTS - 1) / NANO, number, key_count, usual, is_few)
+
+
+def _found_norm(asked: AutoBounds, point: Point, use: NormUse) -> tuple[float, float] | None:
+    """Return the norm that a histogram chooses for a query, as the interval around 0 that it is half of."""
+    choose = chosen_norm
+    if use.is_of_few:
+        from dpsql.features.auto_few_keys import norm_of_few_keys as choose  # noqa: PLC0415 — few queries need it
+    steps = choose(point.noisy_values, point.sigma, use)
     if asked.statistic.kind == "rows_norm":
         if steps is None:
             # whoever has rows has one or more, and few units tell whether that is worth much noise

@@ -21,13 +21,14 @@ from dpsql.answer import cap_words, half_width_words, level_words
 from dpsql.answer.asked_columns import asked_columns
 from dpsql.answer.estimates import QUANTILES
 from dpsql.answer.exact import Runtime
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import frame_reason, with_remarks
 from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
 from dpsql.answer.offer_caps import with_caps
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.receipt import ColumnReceipt, Receipt
-from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
+from dpsql.answer.stage import prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.errors import CalibrationError
 from dpsql.features.auto_half_width_rows import open_rows, settled_rows

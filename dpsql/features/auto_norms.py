@@ -21,6 +21,9 @@ what is left out of the largest groups is to be a third of it, so that they hold
 _DIGITS = 3
 USUAL_ROWS_PLACES = 10 * NORM_STEPS_PER_DOUBLING + 1
 """Places of norms up to 1,024 rows, as most people have in most tables."""
+FEW_KEYS = 32
+"""Up to so many keys, the whole error of a table chooses its norm (`auto_few_keys`). Of more, many may be so small that
+noise costs them no more than they have."""
 _TAIL = 1.0 / 3.0
 """What is likely to lie beyond the places that surely hold units counts so much: its square once, not ninefold."""
 _SLOWEST_FALL = 0.5
@@ -37,8 +40,9 @@ class NormUse:
     Attributes:
         rho: what the statistics of a query have that leaves a histogram of this level for AUTO.
         groups: in how many groups a unit is taken to be.
-        key_count: number of public keys; None where keys are private.
+        key_count: number of keys; None where it is not known.
         usual_places: how many places, the first ones, are likely to hold units whoever they are.
+        is_of_few: whether the keys are few, so that `auto_few_keys` chooses the norm.
 
     """
 
@@ -46,6 +50,7 @@ class NormUse:
     groups: int
     key_count: int | None
     usual_places: int = 0
+    is_of_few: bool = False
 
 
 def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
@@ -64,9 +69,7 @@ def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
     Returns: a number of steps; None where no place, nor all together, are likely to hold units.
 
     """
-    units = held_units(noisy[1:], sigma)
-    if not units.any():
-        units = held_units(noisy[1 : use.usual_places + 1], sigma, LIKELY)
+    units = likely_units(noisy, sigma, use.usual_places)
     if not units.any():
         return None
     units = _with_tail(units, noisy[1:], sigma)
@@ -86,6 +89,17 @@ def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
         hidden = 0.0 if use.key_count else largest**2 / groups
         errors.append(_BIAS * (lost * largest) ** 2 * squares + groups * noise**2 + hidden)
     return float(norms[int(np.argmin(errors))])
+
+
+def likely_units(noisy: Floats, sigma: float, usual_places: int) -> Floats:
+    """Return the units of each place of norms above 0; 0 where none are known of.
+
+    Where no place surely holds units, usual ones are likely to.
+    """
+    units = held_units(noisy[1:], sigma)
+    if not units.any():
+        units[:usual_places] = held_units(noisy[1 : usual_places + 1], sigma, LIKELY)
+    return units
 
 
 def sure_norm(noisy: Floats, sigma: float) -> bool:

@@ -121,9 +121,9 @@ class AfterFirst:
         needs no more units for a key than rounds need once the found keys are out of the way; or if what it can lose
         is less than the noise that it saves.
         """
-        missing = self.spread.weight - found.weight
-        if missing <= _MISSED * math.hypot(self.spread.sigma, found.sigma):
+        if self.finds_nearly_all(found):
             return Step.NUMBERS
+        missing = self.spread.weight - found.weight
         if not self.is_open:
             return Step.ROUNDS
         saved = found.keys * _MEAN_ERROR * self.norm * (_noise(self.numbers) - _noise(self.second + self.numbers))
@@ -131,6 +131,10 @@ class AfterFirst:
         if self.presence >= _LEAST_PRESENCE and (loses_little or self._needs_no_more(missing)):
             return Step.THRESHOLD
         return Step.NUMBERS if loses_little else Step.ROUNDS
+
+    def finds_nearly_all(self, found: Found) -> bool:
+        """Check whether a round found all the weight that units spread, as far as noise lets tell."""
+        return self.spread.weight - found.weight <= _MISSED * math.hypot(self.spread.sigma, found.sigma)
 
     def _needs_no_more(self, missing: float) -> bool:
         """Check whether one threshold needs no more units for a key than the rounds that would follow."""

@@ -19,13 +19,14 @@ from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.coverage_receipt import with_coverage_of_sets
 from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
 from dpsql.answer.exact import Runtime
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import reasons_of_sets, threshold_reason
 from dpsql.answer.offer import Offer, asked_together, column_receipts, offers_of, with_price
 from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.answer.points import Agreed, served_point
 from dpsql.answer.receipt import ColumnReceipt, Receipt, SetReceipt
-from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
+from dpsql.answer.stage import Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.consistent import (
     Marginal,

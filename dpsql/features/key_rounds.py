@@ -21,13 +21,14 @@ import pyarrow as pa
 
 from dpsql.answer import words
 from dpsql.answer.exact import Runtime, no_keys
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.offer import Offer, offers_of, with_price
 from dpsql.answer.phrases import listed
 from dpsql.answer.plan_rows import Row, frame_plan_rows
 from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.round_keys import selected_keys, selected_weight
-from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
+from dpsql.answer.stage import Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import CalibrationError
@@ -151,6 +152,18 @@ class KeyRounds:
         first = next(self.known(state))
         return bool(state.side_table.levels(statistic_hash(PRESENCE, first.query.frame)))
 
+    def key_count(self, state: State) -> int | None:
+        """Return how many keys the first round selected, if it found nearly all. Return None if that is not known.
+
+        A function of stored points, which do not change. It is not for a reader who may not see the first round's.
+        """
+        first = next(self.known(state)).query.frame
+        stored = state.side_table.levels(statistic_hash(PRESENCE, first))
+        if not self.after_first or not stored or not self.reader.may_see(stored[0].rho_nano):
+            return None
+        found = Found(*selected_weight(first, stored[0], state.side_table))
+        return found.keys if self.after_first.finds_nearly_all(found) else None
+
     def following(self, state: State) -> tuple[Step, int]:
         """Return the step that follows the first round, and what it leaves of the level for other things than rounds.
 
@@ -256,9 +269,10 @@ def release_rounds(
     """
     released = []
     for one in rounds.known(runtime.state):
+        before = Charged() if one.number else inquiry.first_charge
         stage = prepare_stage([one.query], runtime, one.reader, one.selected)
-        of_round = replace(inquiry, reader=one.reader, drawn_once=True)
-        released.append((stage, release_stage(stage, runtime, of_round)))
+        of_round = replace(inquiry, reader=one.reader, drawn_once=True, auto_charge=before)
+        released.append((stage, before + release_stage(stage, runtime, of_round)))
     found = pa.concat_tables([noisy_table(stage.offers[0], runtime.state.side_table) for stage, _ in released])
     # a key that passed the threshold of a lower point of one round may be selected by a later one too
     return runtime.sandbox.run("SELECT DISTINCT * FROM found", {"found": found}), released

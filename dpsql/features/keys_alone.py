@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from dpsql.answer.exact import Runtime
 from dpsql.answer.held_pairs import hold_shared_pairs
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.nothing_shown import threshold_reason
 from dpsql.answer.offer import Offer, asked_together, make_receipt
 from dpsql.answer.plan_rows import Row, price_rows
 from dpsql.answer.receipt import Receipt
-from dpsql.answer.stage import Inquiry
 from dpsql.cascade.reader import Reader
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.key_rounds import (

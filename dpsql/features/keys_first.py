@@ -22,6 +22,7 @@ from dpsql.answer import words
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.held_pairs import hold_shared_pairs
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
@@ -29,7 +30,7 @@ from dpsql.answer.offer import Offer, current, make_receipt, offers_of
 from dpsql.answer.plan_rows import Row, amount_rows, offer_rows
 from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.round_keys import selected_ids
-from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
+from dpsql.answer.stage import prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto import most_groups
 from dpsql.features.auto_histograms import Question
@@ -55,7 +56,7 @@ from dpsql.model.private_query import AutoGroups, FrameQuery, Request
 from dpsql.model.query_kinds import KeysFirst
 from dpsql.plan.features.auto import with_max_groups
 from dpsql.plan.features.key_rounds import THRESHOLD_PART, threshold_frame
-from dpsql.state import Charged, State
+from dpsql.state import State
 
 _PART_OF_KEYS = (3, 5)
 """Of rho: six tenths. More finds more keys and tells less of each: 451, 496 and 537 keys at a root mean squared error
@@ -241,6 +242,14 @@ class KeysFirstKind:
         """Return the query of the numbers."""
         return (KeysAndNumbers.of(query, state, reader).numbers,)
 
+    def rounds(self, query: KeysFirst, state: State, reader: Reader) -> KeyRounds:
+        """Return the rounds of the keys."""
+        return KeysAndNumbers.of(query, state, reader).rounds
+
+    def require_all_run(self, query: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> tuple[Offer, ...]:
+        """Find out that keys and numbers can be released and paid for, whichever way they take."""
+        return _require_all_run(query, KeysAndNumbers.of(query, runtime.state, inquiry.reader), runtime, inquiry)
+
 
 KIND: OpenQueryKind[KeysFirst] = KeysFirstKind()
 
@@ -299,7 +308,7 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     parts, side_table = KeysAndNumbers.of(asked, runtime.state, inquiry.reader), runtime.state.side_table
     planned, name, frame = _require_all_run(asked, parts, runtime, inquiry), inquiry.query_hash, parts.numbers.frame
     hold_shared_pairs(frame, planned, runtime)
-    keys, released = release_rounds(parts.rounds, runtime, replace(inquiry, auto_charge=Charged()))
+    keys, released = release_rounds(parts.rounds, runtime, inquiry)
     settled = parts.settled(runtime.state)
     if not settled.hides:
         add_keys(frame, keys, runtime)

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from dpsql.answer.asked_columns import asked_columns
 from dpsql.answer.exact import Runtime
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import frame_reason, with_remarks
 from dpsql.answer.offer import Offer, offers_of, with_price
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.receipt import ColumnReceipt, Receipt
-from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
+from dpsql.answer.stage import prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_price import open_prices_of, open_terms_of
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms

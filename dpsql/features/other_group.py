@@ -16,13 +16,14 @@ from dpsql.answer import words
 from dpsql.answer.claims import Claim
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, no_keys
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import asked_at, threshold_reason
 from dpsql.answer.offer import Offer, asked_together, column_receipts, make_receipt, offers_of, with_price
 from dpsql.answer.plan_rows import Row, expected_error, offer_rows, price_rows, statistic_row
 from dpsql.answer.points import shown_key_table
 from dpsql.answer.receipt import Receipt, SetReceipt
-from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
+from dpsql.answer.stage import Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import AccessError

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
 from dpsql.answer.exact import Runtime
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.offer import Offer
 from dpsql.answer.plan_rows import Row
 from dpsql.answer.receipt import ColumnReceipt, Receipt
-from dpsql.answer.stage import Inquiry
 from dpsql.cascade.reader import Reader
 from dpsql.mechanism.calibrate import Calibration
 from dpsql.model.private_query import FrameQuery, PrivateQuery
 from dpsql.state import State
+
+if TYPE_CHECKING:
+    from dpsql.features.key_rounds import KeyRounds
 
 Asked_contra = TypeVar("Asked_contra", bound=PrivateQuery, contravariant=True)
 
@@ -124,6 +127,27 @@ class OpenQueryKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
 
     def noised(self, query: Asked_contra, state: State, reader: Reader, /) -> tuple[FrameQuery, ...]:
         """Return the parts whose statistics are noised, at their levels."""
+
+
+@runtime_checkable
+class RoundsFirstKind(OpenQueryKind[Asked_contra], Protocol[Asked_contra]):
+    """A kind whose keys are selected in rounds before its numbers are released."""
+
+    def rounds(self, query: Asked_contra, state: State, reader: Reader, /) -> KeyRounds:
+        """Return the rounds of a query.
+
+        Raises:
+            AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
+
+        """
+
+    def require_all_run(self, query: Asked_contra, runtime: Runtime, inquiry: Inquiry, /) -> tuple[Offer, ...]:
+        """Find out that rounds and numbers can be released and paid for; return how they are served, numbers last.
+
+        Raises:
+            DpsqlError: as `prepare_stage` and `Ledger.require`; nothing was charged or read.
+
+        """
 
 
 @runtime_checkable

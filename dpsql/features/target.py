@@ -24,6 +24,7 @@ from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.claims import Claim
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.exact import Reading, Runtime, prepare_reading
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.left_out import SHARE, SHARE_OF_TARGET
 from dpsql.answer.left_out_stage import hold_for_left_out, numbers_alone, require_left_out_runs
 from dpsql.answer.left_out_words import within_unknown
@@ -37,7 +38,6 @@ from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.answer.stage import (
     NO_VALUES,
     FrameValues,
-    Inquiry,
     bounding_salt,
     charge_offers,
     prepare_stage,

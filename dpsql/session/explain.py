@@ -12,11 +12,11 @@ from dpsql.answer.offer import current, held_histogram
 from dpsql.answer.plan_rows import Row, frame_rows, groups_sentence, threshold_sentence
 from dpsql.answer.result import Result
 from dpsql.cascade.reader import Reader
-from dpsql.features.auto import origin_sentence
 from dpsql.features.auto_price import may_come, open_price
 from dpsql.features.kinds import kind_of, open_kind_of
 from dpsql.features.query_kind import CappedKind
 from dpsql.mechanism.calibrate import calibrate
+from dpsql.model.auto_level import AutoLevel
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import AutoBounds, AutoGroups, PrivateQuery
 from dpsql.session.lookups import text_table
@@ -77,13 +77,13 @@ def _open_rows(asked_query: PrivateQuery, state: State, reader: Reader) -> list[
             "frame",
             "max_groups",
             f"AUTO: one of {len(one.candidates)} numbers from {one.candidates[0]} to {one.candidates[-1]}, chosen from "
-            f"a noisy histogram of units by their number of groups, {origin_sentence(level)}",
+            f"a noisy histogram of units by their number of groups, {_origin_sentence(level)}",
         )
         for one, level in asked
         if isinstance(one, AutoGroups)
     ]
     bounds = [
-        ("bounds", one.name, f"AUTO: found in {_values_sentence(one)}, {origin_sentence(level)}")
+        ("bounds", one.name, f"AUTO: found in {_values_sentence(one)}, {_origin_sentence(level)}")
         for one, level in asked
         if isinstance(one, AutoBounds)
     ]
@@ -116,3 +116,15 @@ def _values_sentence(asked: AutoBounds) -> str:
     if asked.is_norm:
         return "a noisy histogram of units by the norm of what they have in all groups"
     return "noisy histograms of units by their largest and smallest values"
+
+
+def _origin_sentence(level: AutoLevel) -> str:
+    """Return where a histogram comes from, and at which level."""
+    rho = f"at rho = {level.rho_nano / NANO_PER_RHO:.9g}"
+    if level.is_stored:
+        return f"drawn {rho}"
+    if not level.due_nano:
+        return f"to be made of a stored one, {rho}, for nothing"
+    if level.due_nano == level.rho_nano:
+        return f"to be drawn {rho}"
+    return f"to be drawn again {rho}, of which {level.due_nano / NANO_PER_RHO:.9g} is not paid yet"

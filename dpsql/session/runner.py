@@ -16,12 +16,13 @@ import pyarrow as pa
 from dpsql.answer.claims import Claim
 from dpsql.answer.declared_orders import order_sentences
 from dpsql.answer.exact import Runtime
+from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.layout import layout_of
 from dpsql.answer.nothing_shown import with_clauses
 from dpsql.answer.offer import current
 from dpsql.answer.policy_view import environment
 from dpsql.answer.result import Result
-from dpsql.answer.stage import Inquiry, tell_curator
+from dpsql.answer.stage import tell_curator
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Definitions, Engine, Sandbox, redefined, warn_if_untested
 from dpsql.errors import (
@@ -32,9 +33,8 @@ from dpsql.errors import (
     PolicyError,
     QueryError,
     ReleaseError,
-    StateError,
 )
-from dpsql.features.auto import PlanAgain, bound, draw, prepare_histograms
+from dpsql.features.auto import PlanAgain, bound, prepare_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.kinds import kind_of, open_kind_of, with_cap
 from dpsql.model.environment import Environment, folded
@@ -47,6 +47,7 @@ from dpsql.plan.planner import plan_query
 from dpsql.session.asked_level import Planned, in_asked_words
 from dpsql.session.budget_table import budget_table, standing_of
 from dpsql.session.call_arguments import asked_query, misused, wanted
+from dpsql.session.chosen import Chosen
 from dpsql.session.declare import StateAccess, declare
 from dpsql.session.explain import describe_table, explain_table
 from dpsql.session.lookups import cascade_table, policy_table, releases_table, text_table
@@ -54,13 +55,11 @@ from dpsql.session.plan_cache import PlanCache
 from dpsql.session.tables import AskableTables
 from dpsql.sql.show import DescribeTable, ShowStatement, ShowTables
 from dpsql.sql.statements import DECLARATIONS, FOR_ANALYSTS, FunctionCall, Scalar, SelectStatement, read_statement
-from dpsql.state import Charged, State
+from dpsql.state import State
 
 logger = logging.getLogger("dpsql")
 
 Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
-_MOST_PLANS = 8
-"""A query with AUTO is planned once more for each histogram; others may store the same ones at the same moment."""
 _AFTER_SECONDS = 20.0
 """What is computed of an answer may take this long."""
 
@@ -85,6 +84,7 @@ class StatementRunner:
         *,
         plans: PlanCache | None = None,
         engine: Engine | None = None,
+        has_first_round: bool = False,
     ) -> tuple[PrivateQuery, State, Reader]:
         """Plan a SELECT as it would be answered for a reader now.
 
@@ -94,6 +94,7 @@ class StatementRunner:
             reader: who asks.
             plans: keeps plans instead of the session's own cache.
             engine: reads the catalog instead of the session's own engine.
+            has_first_round: whether a first round of key selection was drawn for this question.
 
         Returns:
             The plan, the state that the answer would be written to, and the reader with their clearance.
@@ -105,7 +106,12 @@ class StatementRunner:
         outside = environment(policy, engine or self.engine, self.sandbox, cleared, state.history)
         query = with_cap((plans or self._plans).plan(statement, options, outside, reader))
         if query.first.auto:
-            query = bound(query, _planner(statement, outside, options), state, cleared)
+            choose = partial(bound, query, _planner(statement, outside, options), state, cleared)
+            query = choose()
+            if not query.first.is_open:
+                from dpsql.features.known_keys import with_key_count  # noqa: PLC0415 — few queries need it
+
+                query = with_key_count(query, choose, state, cleared, has_first_round=has_first_round)
         if query.whole_request.target is not None:
             from dpsql.features.at_half_widths import at_target  # noqa: PLC0415 — few queries need it
 
@@ -113,11 +119,13 @@ class StatementRunner:
         return query, state, cleared
 
     def _plan_to_read(
-        self, statement: SelectStatement, options: Mapping[str, object], reader: str
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str, *, has_first_round: bool = False
     ) -> tuple[PrivateQuery, State, Reader, Definitions]:
         """Plan a SELECT in one snapshot of the catalog; return also the definitions of its tables in the snapshot."""
         with self.engine.snapshot() as engine:
-            query, state, cleared = self.plan(statement, options, reader, engine=engine)
+            query, state, cleared = self.plan(
+                statement, options, reader, engine=engine, has_first_round=has_first_round
+            )
             tables = {table for part in query.parts for table, _ in part.frame.rows.table_versions}
             public = {one.table for one in state.policy().public}
             return query, state, cleared, engine.definitions(tables, tables & public)
@@ -204,19 +212,14 @@ class StatementRunner:
         engine = self.engine.while_defined(defined)
         runtime = Runtime(state, engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)
         with runtime.until_end, self._naming_changes(defined):
-            auto_charge = Charged()
-            for _ in range(_MOST_PLANS):
-                if not query.first.is_open:
-                    break
-                # what comes after AUTO fails before it is charged
-                open_kind_of(query).require_open_runs(query, runtime, cleared)
-                later = price_of_outcomes(query, self._again(statement, options, state, cleared), state, cleared)
-                auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
-                query, _, cleared, now = self._plan_to_read(statement, options, reader)
-                if now != defined:
-                    raise redefined()
-            else:
-                raise StateError("others change what AUTO chooses by at this moment; ask again")
+            chosen = Chosen(query, cleared)
+            if query.first.auto:
+                from dpsql.session.auto_plans import Replan, chosen_plan  # noqa: PLC0415 — few queries need it
+
+                again = self._again(statement, options, state, cleared)
+                plan = partial(self._plan_to_read, statement, options, reader)
+                chosen = chosen_plan(chosen, again, Replan(plan, defined), runtime, timeout_seconds)
+                query = chosen.query
             if query.first.finish.lost_orders and self._logs_changes:
                 tell_curator(reader, order_sentences(query.first.finish.lost_orders, self.engine))
             claim = None
@@ -224,14 +227,7 @@ class StatementRunner:
                 from dpsql.session.auto_claims import claim_of_auto  # noqa: PLC0415 — few queries need it
 
                 claim = claim_of_auto(query, statement, options, reader)
-            return answer(
-                query,
-                runtime,
-                reader=cleared,
-                timeout_seconds=timeout_seconds,
-                auto_charge=auto_charge,
-                claim=claim,
-            )
+            return answer(chosen, runtime, timeout_seconds=timeout_seconds, claim=claim)
 
     def run(
         self,
@@ -322,23 +318,13 @@ def _planner(statement: SelectStatement, outside: Environment, options: Mapping[
     return planned
 
 
-def answer(
-    query: PrivateQuery,
-    runtime: Runtime,
-    *,
-    reader: Reader,
-    timeout_seconds: float | None,
-    auto_charge: Charged,
-    claim: Claim | None = None,
-) -> Result:
+def answer(chosen: Chosen, runtime: Runtime, *, timeout_seconds: float | None, claim: Claim | None = None) -> Result:
     """Answer a planned query.
 
     Args:
-        query: the plan, with nothing left open that AUTO is to choose.
+        chosen: the plan, with nothing left open that AUTO is to choose, and what was charged for the choice.
         runtime: state, engine, sandbox and source of noise.
-        reader: who asks, with their clearance; who is charged for in the state file.
         timeout_seconds: limit on reading raw data, for each grouping set; the charge stays when it runs out.
-        auto_charge: what was charged for the histograms that AUTO chose by; part of the receipt.
         claim: the most that a question with AUTO may be charged; None without AUTO.
 
     Raises:
@@ -349,9 +335,11 @@ def answer(
         ReleaseError: what stands around a private query fails on its answer, which is charged and stored.
 
     """
+    query, reader = chosen.query, chosen.reader
     with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
         query = query.mapped(lambda part: current(part, runtime.state, reader))
-        inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge, claim=claim)
+        charges = (chosen.auto_charge, chosen.first_charge)
+        inquiry = Inquiry(reader, query_hash(query), timeout_seconds, *charges, claim=claim)
         noisy, receipt = kind_of(query).release(query, runtime, inquiry)
     finished = runtime.sandbox.run(finish_sql(query), {NOISY: noisy})
     # beside the columns of the answer stand the ends of intervals

@@ -13,9 +13,10 @@ from dpsql.answer.exact import Runtime
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import PolicyError, ReleaseError, SchemaError
 from dpsql.features import auto
+from dpsql.session.chosen import Chosen
 from dpsql.session.runner import answer
 from dpsql.sql.statements import SelectStatement, read_statement
-from dpsql.state import Charged, ChargeItem
+from dpsql.state import ChargeItem
 from tests.end_to_end.prepared import with_own_state
 
 BUDGET = "epsilon_budget := 3, delta_budget := 1e-6"
@@ -342,7 +343,7 @@ def test_a_plan_from_before_a_change_is_never_charged(session: dpsql.Session, hi
         if histogram:
             auto.draw(query.first, runtime, reader, None, ChargeItem("later", 0, 0))
         else:
-            answer(query, runtime, reader=reader, timeout_seconds=None, auto_charge=Charged())
+            answer(Chosen(query, reader), runtime, timeout_seconds=None)
 
     with runtime.until_end, pytest.raises(ReleaseError, match="undid or replaced"):
         charge()

@@ -26,7 +26,8 @@ from dpsql.engine import Engine
 from dpsql.features import auto
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.query_kinds import WithinTarget
-from dpsql.session import explain, runner
+from dpsql.session import auto_plans, explain, runner
+from dpsql.session.chosen import Chosen
 from dpsql.session.runner import StatementRunner
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import Charged, State
@@ -41,7 +42,7 @@ def observed() -> Iterator[list[Entry]]:
     watch = _Watch()
     with (
         mock.patch.object(StatementRunner, "plan", watch.planned),
-        mock.patch.object(runner, "draw", watch.drawn),
+        mock.patch.object(auto_plans, "draw", watch.drawn),
         mock.patch.object(runner, "answer", watch.answered),
         mock.patch.object(runner, "explain_table", watch.explained),
     ):
@@ -83,13 +84,14 @@ class _Watch:
         self._chosen.append(self._asked[1])
         return self._draw(*arguments)
 
-    def answered(self, query: PrivateQuery, runtime: Runtime, **keywords: Any) -> dpsql.Result:
+    def answered(self, chosen: Chosen, runtime: Runtime, **keywords: Any) -> dpsql.Result:
         """Note what an answer was and cost."""
+        query = chosen.query
         if isinstance(query, WithinTarget) and not self._has_chosen:
             with suppress(dpsql.DpsqlError):
                 self._see(of_plan(*self._plan))
             self._chosen.append(self._asked[1])
-        result = self._answer(query, runtime, **keywords)
+        result = self._answer(chosen, runtime, **keywords)
         if any(part.auto for part in query.parts):
             self._chosen.append(self._asked[1])
         elif result.receipt is not None and not self._has_chosen:

@@ -49,10 +49,11 @@ from dpsql.model.estimates import RunningSum
 from dpsql.model.frame import Frame, Norm
 from dpsql.model.private_query import AutoGroups, Buckets, FrameQuery, PrivateQuery
 from dpsql.model.query_kinds import GroupingSets, KeysAlone, KeysFirst, OneSet, WithOtherGroup
+from dpsql.session.chosen import Chosen
 from dpsql.session.plan_cache import PlanCache
 from dpsql.session.runner import answer
 from dpsql.sql.statements import Scalar, SelectStatement, read_statement
-from dpsql.state import Charged, Spent, State
+from dpsql.state import Spent, State
 from tests.end_to_end.printed_answers import require_short_lines
 from tests.noise_sources import NoNoise, silence
 
@@ -280,7 +281,7 @@ class Clinic:
         """Answer a plan without noise, on a copy of the state."""
         with contextlib.closing(self.session._access.copied()) as access:
             runtime = Runtime(access.read(), self.engine, self.sandbox, NoNoise())
-            result = answer(query, runtime, reader=Reader(CURATOR), timeout_seconds=None, auto_charge=Charged())
+            result = answer(Chosen(query, Reader(CURATOR)), runtime, timeout_seconds=None)
             require_short_lines(result)
             see(query, result, runtime.state)
             return result
