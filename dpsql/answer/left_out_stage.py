@@ -18,6 +18,7 @@ from dpsql.answer.exact import Reading, Runtime, no_keys, public_key_table, requ
 from dpsql.answer.held_pairs import hold_kept, hold_pairs
 from dpsql.answer.left_out import LEAST_CUT_OF_ROWS, cut_exponent
 from dpsql.answer.left_out_values import read_left_out, write_left_out
+from dpsql.answer.number_threshold import shown_beside
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import shown_frame, stored_keys
 from dpsql.answer.round_keys import selected_ids
@@ -114,6 +115,8 @@ def release_left_out(
 
     """
     frame, side_table = offer.query.frame, runtime.state.side_table
+    if keys is not None:
+        keys = shown_beside(offer, keys, runtime)
     measured, listed = _measured(offer, keys, runtime, share)
     exact: Mapping[Statistic, int] = {}
     if listed is None or listed.num_rows:

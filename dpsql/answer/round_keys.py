@@ -22,10 +22,15 @@ def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Tabl
     return stored_keys(frame, side_table).take(to_arrow(places))
 
 
-def selected_weight(frame: Frame, stored: Level, side_table: SideTable) -> tuple[float, float, int]:
-    """Return the noisy sum of weights of these keys, its standard deviation, and their number."""
+def selected_weight(frame: Frame, stored: Level, side_table: SideTable) -> tuple[float, float, int, float]:
+    """Return the noisy sum of weights of these keys, its standard deviation, their number, and a sum of logarithms.
+
+    The logarithms are those of the weights over the threshold.
+    """
     point, places = _selected(frame, stored, side_table)
-    return float(point.noisy_values[places].sum()), point.sigma * math.sqrt(len(places)), len(places)
+    weights, threshold = point.noisy_values[places], 1.0 + (stored.tau or 0.0)
+    noise, logarithms = point.sigma * math.sqrt(len(places)), float(np.log(weights / threshold).sum())
+    return float(weights.sum()), noise, len(places), logarithms
 
 
 def selected_ids(frame: Frame, keys: pa.Table, runtime: Runtime) -> npt.NDArray[np.intp]:

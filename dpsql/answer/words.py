@@ -86,9 +86,11 @@ NUMBERS_APART = Sentence(
     "{rounds}; numbers are a release of their own, on all rows", rounds="keys were selected in one round, at rho = 0.01"
 )
 ONE_THRESHOLD = Sentence(
-    "a round of key selection, at rho = {level}, said that more rounds do not pay: the numbers have the rest of rho, "
-    "and one threshold on the count of units shows the keys",
-    level="0.01",
+    "{apart}; that round said that more rounds do not pay, so the numbers have the rest of rho, and a group is shown, "
+    "too, if its noisy count of {counted} exceeds {threshold}: such counts are often too high",
+    apart="keys were selected in one round, at rho = 0.01; numbers are a release of their own, on all rows",
+    counted="units",
+    threshold="72.65",
 )
 OTHER_ROW = Sentence(
     "the row {name!r} is a release of its own, of the rows outside the shown groups; its level is that of the groups, "

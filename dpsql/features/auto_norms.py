@@ -137,6 +137,16 @@ def _with_tail(units: Floats, noisy: Floats, sigma: float) -> Floats:
     return units
 
 
+def mean_norm(noisy: Floats, sigma: float) -> float | None:
+    """Return the mean norm of units, in steps, by the places that surely hold units; None where none does."""
+    units = held_units(noisy[1:], sigma)
+    if not units.any():
+        return None
+    # the middle of a place, on a logarithmic scale
+    middles = np.exp2((np.arange(len(units)) - 0.5) / NORM_STEPS_PER_DOUBLING)
+    return float(units @ np.maximum(middles, 1.0)) / float(units.sum())
+
+
 def rounded_up(norm: float) -> float:
     """The least number of three digits that is no less."""
     exponent = math.floor(math.log10(norm)) - _DIGITS + 1

@@ -1,7 +1,7 @@
 """The step that follows a first round of key selection: more rounds, the numbers alone, or numbers with a threshold.
 
 More rounds take most of what is left from the numbers. Where they would find few keys more, or where one threshold on
-the count of units finds no fewer, the numbers get all that is left. The rule reads AUTO's
+the numbers finds no fewer, the numbers get all that is left. The rule reads AUTO's
 histogram of units by their number of groups and the keys that the first round selected, both released before; it is a
 public formula, and privacy needs no property of it (docs/proofs/key-rounds.md, Theorem 5).
 """
@@ -20,12 +20,15 @@ from dpsql.model.frame import Bounding
 
 _MISSED = 2.0
 """Weight that the first round did not find is taken for noise up to so many standard deviations."""
-_LOST = 0.5
-"""Part of what is missing that is lost without more rounds: the larger of the missing keys would be found by either."""
 _MEAN_ERROR = math.sqrt(2.0 / math.pi)
 """Mean size of Gaussian noise over its standard deviation."""
-_LEAST_PRESENCE = 0.25
-"""Share of the count of units in the numbers' level from which on one threshold may hide keys by it."""
+_THRESHOLD = 6.0
+"""A threshold over the noise that it is for: of usual deltas and numbers of groups it is 5 to 7."""
+_USUAL = 2.0
+"""Sizes of keys are taken to fall as 1/rank with the weight of so many found keys."""
+_EULER = 0.5772156649015329
+_CLOSE = 1e-6
+_HALVINGS = 60
 
 
 class Step(Enum):
@@ -38,11 +41,20 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a round selected: the noisy sum of the weights of its keys, the noise in it, and how many keys."""
+    """What a round selected.
+
+    Attributes:
+        weight: the noisy sum of the weights of its keys.
+        sigma: the noise in it.
+        keys: their number.
+        logarithms: the sum of the logarithms of their weights over the threshold.
+
+    """
 
     weight: float
     sigma: float
     keys: int
+    logarithms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,7 @@ class Spread:
     Attributes:
         weight: what all units spread in a round, each of n groups the weight sqrt(1 / n) in each.
         sigma: the noise in it.
+        groups: the mean number of groups of a unit.
         in_round: the mean weight of a unit in one of its groups, in a round.
         in_numbers: likewise in the frame of the numbers.
 
@@ -59,6 +72,7 @@ class Spread:
 
     weight: float
     sigma: float
+    groups: float
     in_round: float
     in_numbers: float
 
@@ -89,7 +103,8 @@ def spread_of(noisy: Floats, sigma: float, ends: Sequence[int], most_keys: int, 
     weight, pairs = float(units @ weights), float(units @ groups)
     if weight <= 0.0 or pairs <= 0.0:
         return None
-    return Spread(weight, sigma * float(np.linalg.norm(weights)), weight / pairs, float(units @ kept) / pairs)
+    noise, mean = sigma * float(np.linalg.norm(weights)), pairs / float(units.sum())
+    return Spread(weight, noise, mean, weight / pairs, float(units @ kept) / pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +113,10 @@ class AfterFirst:
 
     Attributes:
         spread: how units spread over their groups.
-        norm: l2 norm of a unit in the count of units beside the numbers: the root of its groups.
-        presence: share of that count in the numbers' level.
+        size: l2 norm of a unit in a number, over what it adds to a key on average: noise in units that a key has.
+        per_unit: likewise of the number that may show keys, over the root of its share in the numbers' level. None
+            where no number may.
+        first: level of the first round.
         second: level of the rounds that would follow.
         numbers: level of the numbers beside these.
         is_open: whether the numbers may get both where rounds would find more. Nobody names a mechanism, and the
@@ -108,41 +125,106 @@ class AfterFirst:
     """
 
     spread: Spread
-    norm: float
-    presence: float
+    size: float
+    per_unit: float | None
+    first: float
     second: float
     numbers: float
     is_open: bool
 
     def step(self, found: Found) -> Step:
-        """Return the step that follows a round which found this.
-
-        With no rounds the numbers' noise is sqrt((second + numbers) / numbers) times less. One threshold pays if it
-        needs no more units for a key than rounds need once the found keys are out of the way; or if what it can lose
-        is less than the noise that it saves.
-        """
+        """Return the step that follows a round which found this: that with the least predicted error."""
         if self.finds_nearly_all(found):
             return Step.NUMBERS
-        missing = self.spread.weight - found.weight
         if not self.is_open:
             return Step.ROUNDS
-        saved = found.keys * _MEAN_ERROR * self.norm * (_noise(self.numbers) - _noise(self.second + self.numbers))
-        loses_little = _LOST * missing / self.spread.in_round < saved
-        if self.presence >= _LEAST_PRESENCE and (loses_little or self._needs_no_more(missing)):
-            return Step.THRESHOLD
-        return Step.NUMBERS if loses_little else Step.ROUNDS
+        errors = self.errors(found)
+        return min(errors, key=errors.__getitem__)
 
     def finds_nearly_all(self, found: Found) -> bool:
         """Check whether a round found all the weight that units spread, as far as noise lets tell."""
         return self.spread.weight - found.weight <= _MISSED * math.hypot(self.spread.sigma, found.sigma)
 
-    def _needs_no_more(self, missing: float) -> bool:
-        """Check whether one threshold needs no more units for a key than the rounds that would follow."""
+    def errors(self, found: Found) -> dict[Step, float]:
+        """Return the predicted sum of errors of each step over all keys, at most the truth of each, in units.
+
+        A key is found if it has more units than the threshold of a step. The others are lost, with all their units;
+        of those that are found the error is the noise. Units whose found groups are out of the way have all their
+        weight for those that are left. How many keys have how many units is a mean of two laws: sizes that fall as
+        1/rank, and as those of the found keys do (Hill 1975).
+        """
+        missing = max(self.spread.weight - found.weight, 0.0)
+        in_round = self.spread.in_round
+        largest = _THRESHOLD * _noise(self.first) / in_round
+        fall = (found.keys + _USUAL) / (max(found.logarithms, 0.0) + _USUAL)
+        laws = (
+            _Keys.by_rank(found.keys, found.weight / in_round, missing / in_round, largest),
+            _Keys(max(found.keys, 0.5), missing / in_round, largest, fall),
+        )
+
+        def error(threshold: float, noise: float) -> float:
+            return math.fsum(keys.error(threshold, noise) for keys in laws) / len(laws)
+
         left = min(missing / self.spread.weight, 1.0)
-        # a unit whose other groups are out of the way has all its weight for those that are left
-        by_rounds = _noise(self.second) * math.sqrt(left) / self.spread.in_round
-        alone = self.presence * (self.second + self.numbers)
-        return _noise(alone) * self.norm / self.spread.in_numbers <= by_rounds
+        by_rounds = _THRESHOLD * _noise(self.second) * math.sqrt(left) / in_round
+        whole = self.second + self.numbers
+        errors = {
+            Step.ROUNDS: error(by_rounds, self.size * _noise(self.numbers)),
+            Step.NUMBERS: error(math.inf, self.size * _noise(whole)),
+        }
+        if self.per_unit is not None:
+            by_threshold = _THRESHOLD * _noise(whole) * self.per_unit
+            errors[Step.THRESHOLD] = error(by_threshold, self.size * _noise(whole))
+        return errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """How many keys have more than x units: ``found`` (largest / x)^fall, from the largest that was missed downwards.
+
+    Attributes:
+        found: keys that the round selected.
+        missing: units of all other keys, added up.
+        largest: units that a key has at most that the round did not select.
+        fall: the exponent, 1 where sizes fall as 1/rank, and large where all keys are about equally large.
+
+    """
+
+    found: float
+    missing: float
+    largest: float
+    fall: float
+
+    @classmethod
+    def by_rank(cls, found: int, units: float, missing: float, largest: float) -> _Keys:
+        """Return the law by which the key of rank r has c / r units; found keys have so many units together."""
+        if not found:
+            return cls(0.5, missing, largest, 1.0)
+        of_largest_key = units / (math.log(found) + _EULER)
+        return cls(found, missing, min(of_largest_key / found, largest), 1.0)
+
+    def error(self, threshold: float, noise: float) -> float:
+        """Return the units of keys below a threshold, and the noise on all others."""
+        threshold = min(max(threshold, self._least()), self.largest)
+        shown = self.found * math.pow(self.largest / threshold, self.fall)
+        return max(self.missing - self._units(threshold), 0.0) + shown * _MEAN_ERROR * noise
+
+    def _units(self, least: float) -> float:
+        """Return the units of missed keys that have more than so many."""
+        if abs(self.fall - 1.0) < _CLOSE:
+            return self.found * self.largest * math.log(self.largest / least)
+        rest = self.fall - 1.0
+        return self.found * self.largest * self.fall / rest * (math.pow(self.largest / least, rest) - 1.0)
+
+    def _least(self) -> float:
+        """Return the size at which all missing units are in keys that are no smaller; 1 where there are more units."""
+        low, high = 1.0, self.largest
+        if high <= low or self._units(low) <= self.missing:
+            return min(low, high)
+        for _ in range(_HALVINGS):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if self._units(middle) > self.missing else (low, middle)
+        return high
 
 
 def _noise(rho: float) -> float:

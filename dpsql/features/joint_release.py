@@ -48,14 +48,15 @@ def asked_guarantee(request: Request, parts: Sequence[FrameQuery]) -> tuple[floa
 
 def _threshold_delta(part: Offer) -> float:
     """Return the delta of the thresholds that the shown keys have passed, and of a ceiling that is paid for now."""
-    presence, window = part.presence, part.query.frame.window
-    if window is not None:
-        return charged_delta(part.histogram, window)
-    levels = {keys.rho_nano for keys in presence.keys_from}
+    if part.query.frame.window is not None:
+        return charged_delta(part.histogram, part.query.frame.window)
+    # keys that are selected first may be shown by another number than the count of units
+    serving = next((one for one in part.servings if one.keys_from), part.presence)
+    levels = {keys.rho_nano for keys in serving.keys_from}
     unseen = (
-        step.delta for step in presence.priced_steps if isinstance(step, Draw) and step.level.rho_nano not in levels
+        step.delta for step in serving.priced_steps if isinstance(step, Draw) and step.level.rho_nano not in levels
     )
-    return math.fsum([presence.keys_delta, *unseen])
+    return math.fsum([serving.keys_delta, *unseen])
 
 
 def largest_columns(parts: Sequence[tuple[ColumnReceipt, ...]]) -> tuple[ColumnReceipt, ...]:

@@ -6,8 +6,8 @@ the numbers does not hang on what was found: units are bounded over all of their
 stored value, shown or hidden (docs/proofs/key-rounds.md, Theorem 4).
 
 Where AUTO's histogram of units by their number of groups and the first round say that a second one does not pay, there
-is none, and the numbers have its level (`first_round`; Theorem 5). They may then have a threshold of their own, in a
-frame that hides keys by its count of units.
+is none, and the numbers have its level (`first_round`; Theorem 5). A threshold on one of them may then show more keys
+(`number_threshold`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
+from dpsql.answer.number_threshold import hiding_statistic, scale_of, shown_beside, threshold_of, with_threshold
 from dpsql.answer.offer import Offer, current, make_receipt, offers_of
 from dpsql.answer.plan_rows import Row, amount_rows, offer_rows
 from dpsql.answer.receipt import Receipt, SetReceipt
@@ -34,7 +35,8 @@ from dpsql.answer.stage import prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto import most_groups
 from dpsql.features.auto_histograms import Question
-from dpsql.features.first_round import AfterFirst, Step, spread_of
+from dpsql.features.auto_norms import mean_norm
+from dpsql.features.first_round import AfterFirst, Spread, Step, spread_of
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.key_rounds import (
     KeyRounds,
@@ -51,11 +53,11 @@ from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.mechanism.calibrate import Calibration, calibrate, whole_nano
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
-from dpsql.model.frame import KEYS_FIRST, NANO
-from dpsql.model.private_query import AutoGroups, FrameQuery, Request
+from dpsql.model.frame import GSHM, NANO, PRESENCE, Statistic
+from dpsql.model.private_query import AutoBounds, AutoGroups, FrameQuery, Request
 from dpsql.model.query_kinds import KeysFirst
 from dpsql.plan.features.auto import with_max_groups
-from dpsql.plan.features.key_rounds import THRESHOLD_PART, threshold_frame
+from dpsql.plan.features.key_rounds import THRESHOLD_PART
 from dpsql.state import State
 
 _PART_OF_KEYS = (3, 5)
@@ -73,6 +75,7 @@ class KeysAndNumbers:
         numbers: the query of its numbers, at its level, and at what is left for AUTO; where rounds turn out to be
             left out, `settled` has the level and the frame.
         reader: who asks, with what of their clearance is for numbers.
+        hiding: the statistic of the numbers by whose threshold more keys are shown; None where none is.
 
     """
 
@@ -80,6 +83,7 @@ class KeysAndNumbers:
     rounds: KeyRounds
     numbers: FrameQuery
     reader: Reader
+    hiding: Statistic | None = None
 
     @classmethod
     def of(cls, asked: KeysFirst, state: State, reader: Reader) -> KeysAndNumbers:
@@ -104,18 +108,13 @@ class KeysAndNumbers:
         keys_nano, numbers_nano = _split(total)
         selection = replace(selection, request=request.at(keys_nano / NANO))
         rounds = KeyRounds.of(selection, of_rounds)
-        second = (keys_nano - rounds.first_nano) / NANO
+        first, second = rounds.first_nano / NANO, (keys_nano - rounds.first_nano) / NANO
         return cls(
             asked,
-            replace(rounds, after_first=_after_first(asked, state, second, numbers_nano / NANO, reader)),
+            replace(rounds, after_first=_after_first(asked, state, first, second, numbers_nano / NANO, reader)),
             replace(numbers, request=request.at((numbers_nano + auto_nano) / NANO)),
             of_numbers,
         )
-
-    @property
-    def hides(self) -> bool:
-        """Whether the numbers have a threshold of their own."""
-        return self.numbers.frame.mechanism != KEYS_FIRST
 
     def settled(self, state: State) -> KeysAndNumbers:
         """The same, its numbers with the level of rounds that are left out, as far as that is known.
@@ -127,11 +126,12 @@ class KeysAndNumbers:
         if not spare or self.reader.has_limit:
             return self
         numbers = replace(self.numbers, request=request.at((whole_nano(request.rho or 0.0) + spare) / NANO))
-        if step == Step.THRESHOLD:
-            request = replace(numbers.request, delta=request.delta * THRESHOLD_PART)
-            hiding = with_threshold(self.asked, numbers, state)
-            numbers = current(replace(hiding, request=request), state, self.reader)
-        return replace(self, numbers=numbers)
+        if step != Step.THRESHOLD:
+            return replace(self, numbers=numbers)
+        hiding = hiding_statistic(numbers)
+        if hiding == PRESENCE:
+            numbers = current(_with_its_groups(self.asked, numbers, state), state, self.reader)
+        return replace(self, numbers=numbers, hiding=hiding)
 
     def paths(self, state: State) -> tuple[KeysAndNumbers, ...]:
         """The ways that keys and numbers may take, one for each step that may follow the first round.
@@ -141,7 +141,7 @@ class KeysAndNumbers:
         groups = next(iter(self.asked.first.auto), None)
         if not isinstance(groups, AutoGroups) or (self.rounds.after_first and self.rounds.has_first(state)):
             return (self,)
-        may_hide = self.asked.may_hide and not self.reader.has_limit
+        may_hide = self.asked.may_hide and not self.reader.has_limit and hiding_statistic(self.numbers)
         steps = (Step.ROUNDS, Step.NUMBERS, *([Step.THRESHOLD] if may_hide else []))
         return tuple(replace(self, rounds=replace(self.rounds, assumed=step)) for step in steps)
 
@@ -173,12 +173,20 @@ class KeysAndNumbers:
         """
         settled = self.settled(runtime.state)
         numbers = settled._numbers_offer(runtime.state)
-        reading_of(numbers, runtime, None if settled.hides else no_keys(self.numbers.frame))
+        reading_of(numbers, runtime, no_keys(self.numbers.frame))
         return (*require_rounds_run(self.rounds, runtime), numbers)
 
     def _numbers_offer(self, state: State) -> Offer:
         (offer,) = offers_of([self.numbers], state, self.reader)
-        return offer
+        return self.shows_more(offer, state)
+
+    def shows_more(self, offer: Offer, state: State) -> Offer:
+        """Return an offer of the numbers with the threshold that shows more keys, if they have one."""
+        if not self.hiding:
+            return offer
+        delta = self.asked.first.request.delta * THRESHOLD_PART
+        minimum = self.asked.parts[1].frame.bounding.minimum_units
+        return with_threshold(offer, self.hiding, delta, minimum, state.side_table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +263,7 @@ KIND: OpenQueryKind[KeysFirst] = KeysFirstKind()
 
 
 def _after_first(
-    asked: KeysFirst, state: State, second: float, numbers_rho: float, reader: Reader
+    asked: KeysFirst, state: State, first: float, second: float, numbers_rho: float, reader: Reader
 ) -> AfterFirst | None:
     """Return the rule for the step after the first round, by AUTO's histogram of groups; None without one."""
     numbers, selection = asked.parts
@@ -264,24 +272,42 @@ def _after_first(
     if groups is None or not isinstance(groups[0], AutoGroups) or not groups[1].is_stored or not most_keys:
         return None
     point = Question(groups[0]).point(state.side_table, groups[1].rho_nano)
-    is_open = asked.may_hide and not reader.has_limit
-    hiding = with_threshold(asked, numbers, state) if is_open else numbers
-    spread = spread_of(point.noisy_values, point.sigma, groups[0].candidates, most_keys, hiding.frame.bounding)
+    is_open, hiding = asked.may_hide and not reader.has_limit, hiding_statistic(numbers)
+    # the count of units has the number of groups that AUTO chooses for a threshold
+    bounded = _with_its_groups(asked, numbers, state) if is_open and hiding == PRESENCE else numbers
+    spread = spread_of(point.noisy_values, point.sigma, groups[0].candidates, most_keys, bounded.frame.bounding)
     if not spread:
         return None
-    return AfterFirst(spread, math.sqrt(hiding.frame.unit_groups), numbers.weights[0], second, numbers_rho, is_open)
+    per_unit = _per_unit(bounded, hiding, spread, state) if is_open and hiding else None
+    size = per_unit or math.sqrt(bounded.frame.unit_groups) / spread.in_numbers
+    return AfterFirst(spread, size, per_unit, first, second, numbers_rho, is_open)
 
 
-def with_threshold(asked: KeysFirst, numbers: FrameQuery, state: State) -> FrameQuery:
-    """The query of numbers on a frame that hides keys by its own count of units.
+def _per_unit(numbers: FrameQuery, hiding: Statistic, spread: Spread, state: State) -> float | None:
+    """Return the l2 norm of a unit in a statistic over what it adds to a key on average, and the root of its share.
 
-    Its number of groups is the one that AUTO chooses for such a frame, as far as its histogram is stored.
+    A count of rows of norm v in g groups has v / sqrt(g) in each. None where AUTO's histogram does not tell its norms.
     """
-    hiding = replace(numbers, frame=threshold_frame(numbers.frame, asked.parts[1].frame), alternatives=())
+    share = numbers.weights[numbers.statistics.index(hiding)]
+    if hiding == PRESENCE:
+        return math.sqrt(numbers.frame.unit_groups / share) / spread.in_numbers
+    for asked, level in zip(numbers.auto, numbers.auto_levels, strict=True):
+        if isinstance(asked, AutoBounds) and asked.statistic.kind == "rows_norm" and level.is_stored:
+            point = Question(asked).point(state.side_table, level.rho_nano)
+            norm = mean_norm(point.noisy_values, point.sigma)
+            scale = scale_of(hiding, histogram_of(numbers.frame))
+            return scale * math.sqrt(spread.groups / share) / norm if norm else None
+    return None
+
+
+def _with_its_groups(asked: KeysFirst, numbers: FrameQuery, state: State) -> FrameQuery:
+    """The query of numbers with the number of groups that AUTO chooses where a threshold on their count shows keys."""
     groups, level = numbers.auto[0], numbers.auto_levels[0]
     if not isinstance(groups, AutoGroups) or not level.is_stored:
-        return hiding
-    return with_max_groups(hiding, groups, most_groups(hiding, groups, state))
+        return numbers
+    bounding = replace(numbers.frame.bounding, minimum_units=asked.parts[1].frame.bounding.minimum_units)
+    hiding = replace(numbers, frame=replace(numbers.frame, bounding=bounding, mechanism=GSHM), alternatives=())
+    return with_max_groups(numbers, groups, most_groups(hiding, groups, state))
 
 
 def _price(offers: Sequence[Offer]) -> tuple[int, int]:
@@ -310,14 +336,17 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     hold_shared_pairs(frame, planned, runtime)
     keys, released = release_rounds(parts.rounds, runtime, inquiry)
     settled = parts.settled(runtime.state)
-    if not settled.hides:
-        add_keys(frame, keys, runtime)
-    numbers = prepare_stage([settled.numbers], runtime, parts.reader, None if settled.hides else keys)
+    frame = settled.numbers.frame
+    add_keys(frame, keys, runtime)
+    numbers = prepare_stage([settled.numbers], runtime, parts.reader, keys)
+    (offer,) = numbers.offers
+    offer = settled.shows_more(offer, runtime.state)
+    numbers = replace(numbers, offers=(offer,), receipts=(make_receipt(offer),))
     paid = inquiry.auto_charge + release_stage(numbers, runtime, replace(inquiry, reader=parts.reader))
     stages = [*(stage for stage, _ in released), numbers]
     offers = [stage.offers[0] for stage in stages]
     receipt = _joint_receipt(asked, offers, [stage.receipts[0] for stage in stages], name)
-    selected = None if settled.hides else selected_ids(frame, keys, runtime)
+    selected = selected_ids(frame, shown_beside(offer, keys, runtime), runtime)
     table = noisy_table(offers[-1], side_table, selected=selected)
     priced = with_prices(receipt, [*(price for _, price in released), paid])
     priced = with_coverage(priced, offers[-1], side_table, selected=selected)
@@ -347,7 +376,7 @@ def _require_all_run(asked: KeysFirst, parts: KeysAndNumbers, runtime: Runtime, 
 def _reason(asked: KeysFirst, offers: Sequence[Offer], selected: int, state: State, reader: Reader) -> str:
     """Return why none of the selected keys is shown, or why none was selected."""
     *rounds, numbers = offers
-    if selected or numbers.query.frame.mechanism != KEYS_FIRST:
+    if selected:
         return frame_reason(numbers, state, reader)
 
     def at(request: Request) -> tuple[Offer, ...]:
@@ -360,18 +389,18 @@ def _reason(asked: KeysFirst, offers: Sequence[Offer], selected: int, state: Sta
 def keys_first_note(offers: Sequence[Offer]) -> str:
     """Return the note on how the keys of the numbers, which come last, were found."""
     *rounds, numbers = offers
-    if numbers.query.frame.mechanism != KEYS_FIRST:
-        return words.ONE_THRESHOLD.format(level=f"{rounds[0].rho_nano / NANO:.9g}")
-    return words.NUMBERS_APART.format(rounds=rounds_note(rounds))
+    apart = words.NUMBERS_APART.format(rounds=rounds_note(rounds))
+    if not (found := threshold_of(numbers)):
+        return apart
+    statistic, threshold = found
+    counted = "units" if statistic == PRESENCE else "rows"
+    return words.ONE_THRESHOLD.format(apart=apart, counted=counted, threshold=f"{threshold:.4g}")
 
 
 def _joint_receipt(asked: KeysFirst, offers: Sequence[Offer], receipts: Sequence[Receipt], name: str) -> Receipt:
     """The receipt of keys and numbers together, before a price is known."""
     epsilon, delta = joint_guarantee_of(asked.first.request, offers)
     *rounds, numbers = (replace(receipt, query_hash=name) for receipt in receipts)
-    if offers[-1].query.frame.mechanism != KEYS_FIRST:
-        # what a round selects is shown only if it passes the threshold of the numbers
-        rounds = [replace(one, threshold=None) for one in rounds]
     auto_nano = sum(level.rho_nano for level in asked.first.auto_levels)
     rho = (sum(offer.rho_nano for offer in offers) + auto_nano) / NANO
     share_nano = sum(level.share_nano for level in asked.first.auto_levels)

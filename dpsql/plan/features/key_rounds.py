@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpsql.model.frame import GSHM, Bounding, Frame
+from dpsql.model.frame import Bounding, Frame
 from dpsql.model.identity import frame_hash
 from dpsql.plan.features.other_group import rows_outside
 
@@ -44,18 +44,6 @@ def numbers_frame(frame: Frame) -> Frame:
     move by more than what that unit adds. The rounds leave such keys out.
     """
     return replace(frame, bounding=replace(frame.bounding, minimum_units=1), window=None)
-
-
-def threshold_frame(numbers: Frame, selection: Frame) -> Frame:
-    """The frame of numbers that hide keys by their own count of units, and bound units as numbers on selected keys do.
-
-    Args:
-        numbers: the frame of numbers on keys that are selected first.
-        selection: that of the first round, which has the fewest units that a group may have.
-
-    """
-    bounding = replace(numbers.bounding, minimum_units=selection.bounding.minimum_units)
-    return replace(numbers, bounding=bounding, mechanism=GSHM, generation=0)
 
 
 def next_round(first: Frame, number: int, selected: str) -> Frame:
