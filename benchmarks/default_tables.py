@@ -267,7 +267,10 @@ def main() -> None:
         return
     stored = json.loads(BEST.read_text())
     print(f"{'':28} {'error':>7} {'mean':>6} {'median':>6} {'before':>6} {'change':>6} {'±':>5}  best named bounds")
-    print_families([line for name in asked.tables for line in measured(name, stored[name])])
+    print_families([line for name in asked.tables if name in stored for line in measured(name, stored[name])])
+    missing = [name for name in asked.tables if name not in stored]
+    if missing:
+        print(f"no best bounds are stored of {', '.join(missing)}: run --best")
 
 
 if __name__ == "__main__":
