@@ -58,7 +58,7 @@ def with_threshold(
         offer: how the numbers are served.
         statistic: by which keys are shown.
         delta: the most that the threshold may cost.
-        minimum_units: fewest units that a group may have, by the policy.
+        minimum_units: fewest units that a group may have.
         side_table: where thresholds are stored.
 
     Raises:
@@ -82,9 +82,9 @@ def with_threshold(
         disclosed = replace(level, rho_nano=selection.rho_nano, sigma=selection.sigma, noise_delta=0.0)
     else:
         disclosed = serving.disclosed
-    # the policy's minimum is of the moment, and no part of what is stored
+    # the minimum is of the moment, and no part of what is stored
     shown = replace(selection, tau=selection.tau + minimum_units - 1)
-    serving = replace(serving, tau=shown.tau, steps=steps, keys_from=(shown,), disclosed=disclosed)
+    serving = replace(serving, tau=selection.tau, steps=steps, keys_from=(shown,), disclosed=disclosed)
     servings = (*offer.servings[:place], serving, *offer.servings[place + 1 :])
     items = charge_items(servings, offer.histogram)
     return replace(offer, servings=servings, items=items, delta=min(1.0, offer.delta + selection.delta))

@@ -185,7 +185,7 @@ class KeysAndNumbers:
         if not self.hiding:
             return offer
         delta = self.asked.first.request.delta * THRESHOLD_PART
-        minimum = self.asked.parts[1].frame.bounding.minimum_units
+        minimum = max(self.asked.parts[1].frame.bounding.minimum_units, self.numbers.request.min_units)
         return with_threshold(offer, self.hiding, delta, minimum, state.side_table)
 
 

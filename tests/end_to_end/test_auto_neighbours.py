@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.answer.number_threshold import threshold_of
 from dpsql.features import auto_histograms
 from dpsql.features.auto_choices import binned
-from dpsql.model.frame import GSHM
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.two_worlds import watched
 from tests.noise_sources import seeded_noise
@@ -101,8 +101,8 @@ def _check(prepared: Prepared, number: int, seen: Seen) -> None:
     assert all(loss <= level * _ABOVE for loss, level in worlds.auto_losses), "more than is paid"
     seen.largest = max(seen.largest, worlds.loss / worlds.charge)
     rounds = sum(bool(offer.query.frame.rows.outside) for offer in worlds.offers)
-    hides = worlds.offers[-1].query.frame.mechanism == GSHM
-    step = ("one threshold" if rounds else "no rounds") if hides else "several rounds" if rounds > 1 else "one round"
+    shows_more = threshold_of(worlds.offers[-1]) is not None
+    step = "one threshold" if shows_more else ("no rounds", "one round", "several rounds")[min(rounds, 2)]
     seen.steps[step] += 1
 
 

@@ -1,4 +1,4 @@
-"""Keys that one threshold shows in place of rounds: where keys are equally large and nobody names a mechanism."""
+"""Keys that a threshold on the numbers shows in place of rounds: where keys are equally large."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.noise_sources import seeded_noise
 PEOPLE = "SELECT shop, count(DISTINCT u) AS n FROM sales GROUP BY shop"
 ROWS = "SELECT shop, count(*) AS n FROM sales GROUP BY shop"
 LEVEL: dict[str, Any] = {"rho": 0.05, "delta": 1e-6}
+SHOWS_MORE = "more rounds do not pay"
 FIRST_NANO = 2_906_250
 """A tenth of the six tenths of 31/32 of 0.05 for keys."""
 
@@ -59,14 +60,15 @@ def test_numbers_have_what_rounds_would_take_and_a_threshold(session: dpsql.Sess
     receipt = receipt_of(answer)
     assert stated == "0.05, or less where an answer is stored"
     assert stated_delta == pytest.approx(receipt.charged_delta)
-    assert receipt.mechanism == "gshm"
+    assert receipt.mechanism == "keys_first"
     assert levels(answer) == pytest.approx([FIRST_NANO / NANO, 0.05 - FIRST_NANO / NANO])
     assert receipt.charged_rho == pytest.approx(0.05, abs=1e-9)
     assert receipt.charged_delta == pytest.approx(0.5e-6, rel=0.02)
     # counts in 6 groups at 94 % of rho
     (column,) = receipt.columns
     assert column.sigma == pytest.approx(math.sqrt(6.0 / (2.0 * 0.94 * 0.05 * 31 / 32)), rel=0.01)
-    assert any("one threshold on the count of units shows the keys" in note for note in receipt.notes)
+    (note,) = (one for one in receipt.notes if SHOWS_MORE in one)
+    assert f"if its noisy count of units exceeds {receipt.threshold:.4g}" in note
     rows = answer.fetchall()
     assert len(rows) > 60
     assert all(n > receipt.threshold for _, n in rows)
@@ -75,11 +77,35 @@ def test_numbers_have_what_rounds_would_take_and_a_threshold(session: dpsql.Sess
     assert prices(session, PEOPLE, 0.05) == ("0", 0.0)
 
 
-def test_rounds_stay_where_they_are_named_and_for_rows(session: dpsql.Session) -> None:
-    """A count of rows has too small a share for its count of people to find keys by."""
+def test_a_count_of_rows_shows_keys_where_no_unit_is_counted(session: dpsql.Session) -> None:
+    """Its threshold is that of a round of key selection, times the norm of what a person adds."""
+    answer = session.sql(ROWS, **LEVEL)
+    receipt = receipt_of(answer)
+    (note,) = (one for one in receipt.notes if SHOWS_MORE in one)
+    threshold = float(note.split("noisy count of rows exceeds ")[1].split(":")[0])
+    (column,) = receipt.columns
+    assert 5.0 < (threshold / (column.l2 or 0.0) - 1.0) / ((column.sigma or 0.0) / (column.l2 or 1.0)) < 7.0
+    rows = answer.fetchall()
+    assert len(rows) > 60
+    assert all(n > threshold - 0.5 for _, n in rows)
+
+
+def test_rounds_stay_where_they_are_named_and_for_readers_with_a_limit(session: dpsql.Session) -> None:
     named = session.sql(PEOPLE, mechanism="KEYS_FIRST", max_groups_contributed="AUTO", **LEVEL)
-    assert receipt_of(named).mechanism == "keys_first"
-    assert receipt_of(session.sql(ROWS, **LEVEL)).mechanism == "keys_first"
+    limited = session.as_analyst("ana").sql(PEOPLE, **LEVEL)
+    assert not any(SHOWS_MORE in note for one in (named, limited) for note in receipt_of(one).notes)
+
+
+def test_the_policys_minimum_of_units_counts_in_the_threshold(session: dpsql.Session) -> None:
+    """It is of the moment: what was shown before it was declared is hidden then."""
+    before = receipt_of(session.sql(PEOPLE, **LEVEL)).threshold
+    session.sql(
+        "CALL dp_protect('sales', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u', "
+        "min_privacy_units_per_group := 9, replace := TRUE)"
+    )
+    after = receipt_of(session.sql(PEOPLE, **LEVEL)).threshold
+    assert before is not None
+    assert after == pytest.approx(before + 8)
 
 
 def complaints(prepared: dpsql.Session, seed: int, questions: int) -> Iterator[str]:
@@ -103,8 +129,8 @@ def complaints(prepared: dpsql.Session, seed: int, questions: int) -> Iterator[s
                 yield f"{name} was told {delta} and charged {receipt.charged_delta}"
             if told.setdefault((name, text, rho), rows) != rows:
                 yield f"{name} asked {text} at {rho} again and saw other rows"
-            if name == "ana" and receipt.mechanism != "keys_first":
-                yield "a reader with a limit was shown numbers of two frames"
+            if name == "ana" and any(SHOWS_MORE in note for note in receipt.notes):
+                yield "a reader with a limit was shown keys by the numbers"
         held = session.sql("FROM dp_budget('buyer', analysts := ['ana'])").df()
         if len(held) and held.rho_held[0] > 2 * 0.05 + 1e-9:
             yield f"ana holds {held.rho_held[0]} of two questions"
