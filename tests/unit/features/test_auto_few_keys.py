@@ -110,6 +110,15 @@ def test_where_no_place_holds_units_there_is_no_norm() -> None:
     assert norm_of_few_keys(of_norms(np.empty(0), 34.0), 34.0, use(5)) is None
 
 
+@pytest.mark.parametrize("number", [1_000, 3_000])
+def test_units_of_another_kind_are_not_cut_at_the_others(number: int) -> None:
+    """Wholesalers, whose norms lie three doublings above those of others, and hold no certain place."""
+    norms = np.append(np.full(9_000, 4.0), np.exp2(np.random.default_rng(1).uniform(4.5, 5.5, number)))
+    chosen = norm_of_few_keys(of_norms(norms, 34.0), 34.0, use(5))
+    assert chosen is not None
+    assert 30.0 <= chosen <= 64.0
+
+
 LAWS: dict[str, Callable[[np.random.Generator], Floats]] = {
     "Pareto 1.1": lambda random: np.minimum(np.floor(4.0 * random.pareto(1.1, 5_000)) + 1.0, 3_000.0),
     "Pareto 1.5": lambda random: np.floor(3.0 * random.pareto(1.5, 15_000)) + 1.0,
