@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dpsql.bound.unit_histograms import NORM_STEPS_PER_DOUBLING
 from dpsql.features.auto_choices import WIDEST, Floats
@@ -23,6 +24,9 @@ _MEAN_NOISE = math.sqrt(2.0 / math.pi)
 """Mean size of Gaussian noise over its standard deviation."""
 _CERTAIN = 12.0
 """A place of so many standard deviations is as it was counted; the tail begins at the last of them."""
+_RISE = 6.0
+"""Where doublings of norms that hold units have so many standard deviations of a place more than those before them,
+units have norms of another kind: the tail begins there."""
 _PLACES = 16 * NORM_STEPS_PER_DOUBLING
 """A tail reaches over so many places."""
 _SMALL = 2 * NORM_STEPS_PER_DOUBLING
@@ -81,16 +85,25 @@ def norm_of_few_keys(noisy: Floats, sigma: float, use: NormUse) -> float | None:
 
 
 def _start(places: Floats, held: Floats, sigma: float) -> int:
-    """Return the place where the tail begins: the last that is certain, or the fullest of the fullest doubling."""
-    known = np.flatnonzero(held)
-    near = np.arange(max(0, known[0] - WIDEST), min(known[-1] + WIDEST, len(places) - 1) + 1)
+    """Return the place where the tail begins.
+
+    It is the last place that is certain, or the fullest place of the fullest doubling if none is. Where a later
+    doubling that holds units has more of them than the one before it, it is the fullest place of that.
+    """
+    known, doubling = np.flatnonzero(held), NORM_STEPS_PER_DOUBLING
+    near = np.arange(max(0, known[0] - WIDEST), min(known[-1] + WIDEST, len(places) - doubling) + 1)
+    of_doubling = np.convolve(places, np.ones(doubling), "valid")
+
+    def fullest(some: npt.NDArray[np.intp]) -> int:
+        first = int(some[int(np.argmax(of_doubling[some]))])
+        return first + int(np.argmax(places[first : first + doubling]))
+
     certain = near[places[near] > _CERTAIN * sigma]
-    if certain.size:
-        start = int(certain[-1])
-    else:
-        of_doubling = np.convolve(places, np.ones(NORM_STEPS_PER_DOUBLING), "valid")
-        first = int(near[int(np.argmax(of_doubling[near[near < len(of_doubling)]]))])
-        start = first + int(np.argmax(places[first : first + NORM_STEPS_PER_DOUBLING]))
+    start = int(certain[-1]) if certain.size else fullest(near)
+    later = known[(known > start + doubling) & (known <= len(places) - doubling)]
+    rises = later[of_doubling[later] - of_doubling[later - doubling] > _RISE * sigma]
+    if rises.size:
+        start = fullest(rises)
     # two places that are read as one begin at an odd one
     return start - (start + 1) % 2 if 0 < start < _SMALL else start
 
