@@ -84,7 +84,9 @@ def bound(
 
     def planned(by: FoundBounds) -> PrivateQuery:
         again = plan(by) if by else query
-        return again.mapped(lambda part: _settled(replace(part, auto_levels=levels) if part.auto else part, state))
+        return again.mapped(
+            lambda part: _settled(replace(part, auto_levels=levels) if part.auto else part, state, key_count)
+        )
 
     if not any(one.kind == "rows_norm" for one in found):
         return planned(found)
@@ -184,7 +186,7 @@ def _norm_use(asked: AutoBounds, query: FrameQuery, point: Point, state: State, 
     key_count, most = selected or frame.key_count, frame.bounding.max_groups
     is_few = frame.bounding.by_norm and key_count is not None and key_count <= FEW_KEYS
     if is_few and isinstance(groups, AutoGroups) and query.auto_levels[0].is_stored:
-        most = groups.chosen or most_groups(query, groups, state)
+        most = groups.chosen or most_groups(query, groups, state, selected)
     elif not is_few:
         key_count = frame.key_count
     number = min(one for one in (most, key_count, _TYPICAL_GROUPS) if one)
@@ -211,18 +213,26 @@ def _found_norm(asked: AutoBounds, point: Point, use: NormUse) -> tuple[float, f
     return -norm, norm
 
 
-def _settled(query: FrameQuery, state: State) -> FrameQuery:
+def _settled(query: FrameQuery, state: State, key_count: int | None) -> FrameQuery:
     """The query on the frame with the least noise, with the number of groups that AUTO chose."""
     if query.is_open:
         return query
     asked = next(iter(query.auto), None)
     if not isinstance(asked, AutoGroups):
         return choose_frame(query)
-    return choose_frame(with_max_groups(query, asked, asked.chosen or most_groups(query, asked, state)))
+    return choose_frame(with_max_groups(query, asked, asked.chosen or most_groups(query, asked, state, key_count)))
 
 
-def most_groups(query: FrameQuery, asked: AutoGroups, state: State) -> int:
-    """Return the number of groups that a stored histogram chooses for a query."""
+def most_groups(query: FrameQuery, asked: AutoGroups, state: State, selected: int | None = None) -> int:
+    """Return the number of groups that a stored histogram chooses for a query.
+
+    Args:
+        query: the plan, with the levels of what it leaves to AUTO.
+        asked: the question for the number of groups.
+        state: the state file.
+        selected: number of private keys, if a first round found nearly all.
+
+    """
     point = Question(asked).point(state.side_table, query.auto_levels[0].rho_nano)
     # what a query that leaves this level for AUTO has for its statistics
     rho = point.rho_nano * (AUTO_PARTS - 1) / NANO
@@ -237,13 +247,13 @@ def most_groups(query: FrameQuery, asked: AutoGroups, state: State) -> int:
         tau = histogram.threshold(_REFERENCE_DELTA, sigma)
         return Expected(count_sigma(histogram, sigma), None if tau is None else frame.bounding.minimum_units + tau)
 
-    public = query.frame.public_keys
+    public, few = query.frame.public_keys, selected if selected and selected <= FEW_KEYS else None
     return chosen_groups(
         point.noisy_values,
         point.sigma,
         asked.candidates,
         expected,
-        key_count=None if public is None else public.count,
+        key_count=few if public is None else public.count,
         weighted=asked.weighted,
     )
 

@@ -20,6 +20,8 @@ from dpsql.model.frame import Bounding
 
 _MISSED = 2.0
 """Weight that the first round did not find is taken for noise up to so many standard deviations."""
+_SELDOM = 1.0
+"""Beyond so many, a threshold shows what may be missing of nearly all."""
 _MEAN_ERROR = math.sqrt(2.0 / math.pi)
 """Mean size of Gaussian noise over its standard deviation."""
 _THRESHOLD = 6.0
@@ -133,9 +135,14 @@ class AfterFirst:
     is_open: bool
 
     def step(self, found: Found) -> Step:
-        """Return the step that follows a round which found this: that with the least predicted error."""
+        """Return the step that follows a round which found this: that with the least predicted error.
+
+        Where it found nearly all keys, no more rounds follow; and no threshold, unless as much is missing as noise
+        seldom hides.
+        """
         if self.finds_nearly_all(found):
-            return Step.NUMBERS
+            may_miss = self.is_open and self.per_unit is not None and self._misses(found, _SELDOM)
+            return Step.THRESHOLD if may_miss else Step.NUMBERS
         if not self.is_open:
             return Step.ROUNDS
         errors = self.errors(found)
@@ -143,7 +150,11 @@ class AfterFirst:
 
     def finds_nearly_all(self, found: Found) -> bool:
         """Check whether a round found all the weight that units spread, as far as noise lets tell."""
-        return self.spread.weight - found.weight <= _MISSED * math.hypot(self.spread.sigma, found.sigma)
+        return not self._misses(found, _MISSED)
+
+    def _misses(self, found: Found, deviations: float) -> bool:
+        """Check whether more weight is missing than so many standard deviations of the noise."""
+        return self.spread.weight - found.weight > deviations * math.hypot(self.spread.sigma, found.sigma)
 
     def errors(self, found: Found) -> dict[Step, float]:
         """Return the predicted sum of errors of each step over all keys, at most the truth of each, in units.

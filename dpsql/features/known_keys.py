@@ -1,9 +1,9 @@
-"""The number of private keys, as far as a first round of key selection says it, for the norms that AUTO chooses.
+"""The number of private keys, as far as a first round of key selection says it, for the bounds that AUTO chooses.
 
 What noise costs a table grows with its number of keys. So a query for numbers on keys that are selected first, whose
-norms AUTO chooses, has its first round drawn before its norms are known. If that round found nearly all keys, their
-number chooses the norms (`auto_few_keys`). It follows from stored points that never change, and the reader may see
-them, so every later plan finds the same number (docs/proofs/auto.md, "Few keys").
+bounds AUTO chooses, has its first round drawn before they are known. If that round found nearly all keys, their number
+chooses the norms (`auto_few_keys`), and of few keys the number of groups of a unit. It follows from stored points that
+never change, and the reader may see them, so every later plan finds the same number (docs/proofs/auto.md, "Few keys").
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpsql.errors import AccessError, CalibrationError
 from dpsql.features.key_rounds import KeyRounds
 from dpsql.features.kinds import kind_of
 from dpsql.features.query_kind import RoundsFirstKind
-from dpsql.model.private_query import AutoBounds, PrivateQuery
+from dpsql.model.private_query import PrivateQuery
 from dpsql.state import Charged, ChargeItem, State
 
 
@@ -84,11 +84,9 @@ def draw_first_round(query: PrivateQuery, runtime: Runtime, inquiry: Inquiry) ->
 
 
 def _rounds_of(query: PrivateQuery, state: State, reader: Reader) -> KeyRounds | None:
-    """Return the rounds of a query of which AUTO chooses a norm; None if it does not, or the level is not allowed."""
+    """Return the rounds of a query of which AUTO chooses bounds; None if it does not, or the level is not allowed."""
     numbers, kind = query.first, kind_of(query)
-    if not numbers.frame.bounding.by_norm or not isinstance(kind, RoundsFirstKind):
-        return None
-    if numbers.is_open or not any(isinstance(one, AutoBounds) and one.is_norm for one in numbers.auto):
+    if numbers.is_open or not numbers.auto or not isinstance(kind, RoundsFirstKind):
         return None
     # whoever asks for too much is refused by the steps that follow
     with contextlib.suppress(AccessError, CalibrationError):

@@ -1,0 +1,70 @@
+"""The rule for what follows the first round of a query, by what AUTO's histograms say of its units.
+
+`first_round` has the formula. Here it gets the numbers that it needs of the plan and of stored points.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from dpsql.answer.number_threshold import hiding_statistic, scale_of
+from dpsql.cascade.reader import Reader
+from dpsql.features.auto import most_groups
+from dpsql.features.auto_histograms import Question
+from dpsql.features.auto_norms import mean_norm
+from dpsql.features.first_round import AfterFirst, Spread, spread_of
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.frame import GSHM, PRESENCE, Statistic
+from dpsql.model.private_query import AutoBounds, AutoGroups, FrameQuery
+from dpsql.model.query_kinds import KeysFirst
+from dpsql.plan.features.auto import with_max_groups
+from dpsql.state import State
+
+
+def after_first(
+    asked: KeysFirst, state: State, first: float, second: float, numbers_rho: float, reader: Reader
+) -> AfterFirst | None:
+    """Return the rule for the step after the first round, by AUTO's histogram of groups; None without one."""
+    numbers, selection = asked.parts
+    groups = next(((one, level) for one, level in zip(numbers.auto, numbers.auto_levels, strict=False)), None)
+    most_keys = selection.frame.bounding.counted_groups
+    if groups is None or not isinstance(groups[0], AutoGroups) or not groups[1].is_stored or not most_keys:
+        return None
+    point = Question(groups[0]).point(state.side_table, groups[1].rho_nano)
+    is_open, hiding = asked.may_hide and not reader.has_limit, hiding_statistic(numbers)
+    # the count of units has the number of groups that AUTO chooses for a threshold
+    bounded = with_its_groups(asked, numbers, state) if is_open and hiding == PRESENCE else numbers
+    spread = spread_of(point.noisy_values, point.sigma, groups[0].candidates, most_keys, bounded.frame.bounding)
+    if not spread:
+        return None
+    per_unit = _per_unit(bounded, hiding, spread, state) if is_open and hiding else None
+    size = per_unit or math.sqrt(bounded.frame.unit_groups) / spread.in_numbers
+    return AfterFirst(spread, size, per_unit, first, second, numbers_rho, is_open)
+
+
+def _per_unit(numbers: FrameQuery, hiding: Statistic, spread: Spread, state: State) -> float | None:
+    """Return the l2 norm of a unit in a statistic over what it adds to a key on average, and the root of its share.
+
+    A count of rows of norm v in g groups has v / sqrt(g) in each. None where AUTO's histogram does not tell its norms.
+    """
+    share = numbers.weights[numbers.statistics.index(hiding)]
+    if hiding == PRESENCE:
+        return math.sqrt(numbers.frame.unit_groups / share) / spread.in_numbers
+    for asked, level in zip(numbers.auto, numbers.auto_levels, strict=True):
+        if isinstance(asked, AutoBounds) and asked.statistic.kind == "rows_norm" and level.is_stored:
+            point = Question(asked).point(state.side_table, level.rho_nano)
+            norm = mean_norm(point.noisy_values, point.sigma)
+            scale = scale_of(hiding, histogram_of(numbers.frame))
+            return scale * math.sqrt(spread.groups / share) / norm if norm else None
+    return None
+
+
+def with_its_groups(asked: KeysFirst, numbers: FrameQuery, state: State) -> FrameQuery:
+    """The query of numbers with the number of groups that AUTO chooses where a threshold on their count shows keys."""
+    groups, level = numbers.auto[0], numbers.auto_levels[0]
+    if not isinstance(groups, AutoGroups) or not level.is_stored:
+        return numbers
+    bounding = replace(numbers.frame.bounding, minimum_units=asked.parts[1].frame.bounding.minimum_units)
+    hiding = replace(numbers, frame=replace(numbers.frame, bounding=bounding, mechanism=GSHM), alternatives=())
+    return with_max_groups(numbers, groups, most_groups(hiding, groups, state))
