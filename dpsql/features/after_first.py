@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dpsql.answer.number_threshold import hiding_statistic, scale_of
 from dpsql.cascade.reader import Reader
-from dpsql.features.auto import most_groups
+from dpsql.features.auto_groups import most_groups
 from dpsql.features.auto_histograms import Question
 from dpsql.features.auto_norms import mean_norm
 from dpsql.features.first_round import AfterFirst, Spread, spread_of

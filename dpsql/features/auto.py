@@ -30,12 +30,13 @@ from dpsql.bound.value_steps import LARGEST_VALUE, VALUE_EXPONENT
 from dpsql.cascade.cascade import Placed, lowered, own_noise, risen
 from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
-from dpsql.features.auto_choices import Expected, chosen_groups, found_bounds, holds_most
+from dpsql.features.auto_choices import found_bounds, holds_most
+from dpsql.features.auto_groups import TYPICAL_GROUPS, most_groups
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
 from dpsql.features.auto_norms import FEW_KEYS, USUAL_ROWS_PLACES, NormUse, chosen_norm, rounded_up
 from dpsql.features.auto_price import may_come, open_price
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, auto_share, part_for_auto
-from dpsql.mechanism.histogram import NoisyHistogram, count_sigma
+from dpsql.mechanism.histogram import NoisyHistogram
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.mechanism.window import free_level
 from dpsql.model.auto_level import AutoLevel
@@ -46,15 +47,8 @@ from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.features.auto import GROUPS, with_max_groups
 from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, to_arrow
 
-_REFERENCE_DELTA = 1e-6
-"""Thresholds are predicted at this delta whatever a query asks for, so that every query of a frame has one choice."""
-
-_TYPICAL_GROUPS = 8
-"""In how many groups a unit is taken to be that may be in more."""
 _FEW_ROWS = 4.0
 """The norm of rows where a histogram tells nothing: a row in each of 16 groups, or four in one."""
-_FOUND = 4.0
-"""A key is taken to be selected in rounds where it has so many times the noise of a count of units in that many."""
 
 PlanAgain = Callable[[FoundBounds], PrivateQuery]
 """Plans a text by the bounds that AUTO found for its sums."""
@@ -189,7 +183,7 @@ def _norm_use(asked: AutoBounds, query: FrameQuery, point: Point, state: State, 
         most = groups.chosen or most_groups(query, groups, state, selected)
     elif not is_few:
         key_count = frame.key_count
-    number = min(one for one in (most, key_count, _TYPICAL_GROUPS) if one)
+    number = min(one for one in (most, key_count, TYPICAL_GROUPS) if one)
     usual = USUAL_ROWS_PLACES if asked.statistic.kind == "rows_norm" else 0
     return NormUse(point.rho_nano * (AUTO_PARTS - 1) / NANO, number, key_count, usual, is_few)
 
@@ -221,41 +215,6 @@ def _settled(query: FrameQuery, state: State, key_count: int | None) -> FrameQue
     if not isinstance(asked, AutoGroups):
         return choose_frame(query)
     return choose_frame(with_max_groups(query, asked, asked.chosen or most_groups(query, asked, state, key_count)))
-
-
-def most_groups(query: FrameQuery, asked: AutoGroups, state: State, selected: int | None = None) -> int:
-    """Return the number of groups that a stored histogram chooses for a query.
-
-    Args:
-        query: the plan, with the levels of what it leaves to AUTO.
-        asked: the question for the number of groups.
-        state: the state file.
-        selected: number of private keys, if a first round found nearly all.
-
-    """
-    point = Question(asked).point(state.side_table, query.auto_levels[0].rho_nano)
-    # what a query that leaves this level for AUTO has for its statistics
-    rho = point.rho_nano * (AUTO_PARTS - 1) / NANO
-
-    def expected(max_groups: int) -> Expected:
-        frame = choose_frame(with_max_groups(query, asked, max_groups)).frame
-        histogram = histogram_of(frame)
-        sigma = histogram.sigma(rho)
-        if frame.mechanism == KEYS_FIRST:
-            # which keys are found is not for this number to decide
-            return Expected(count_sigma(histogram, sigma), _FOUND * math.sqrt(_TYPICAL_GROUPS / (2.0 * rho)))
-        tau = histogram.threshold(_REFERENCE_DELTA, sigma)
-        return Expected(count_sigma(histogram, sigma), None if tau is None else frame.bounding.minimum_units + tau)
-
-    public, few = query.frame.public_keys, selected if selected and selected <= FEW_KEYS else None
-    return chosen_groups(
-        point.noisy_values,
-        point.sigma,
-        asked.candidates,
-        expected,
-        key_count=few if public is None else public.count,
-        weighted=asked.weighted,
-    )
 
 
 def draw(

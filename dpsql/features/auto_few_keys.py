@@ -27,14 +27,14 @@ _CERTAIN = 12.0
 _RISE = 6.0
 """Where doublings of norms that hold units have so many standard deviations of a place more than those before them,
 units have norms of another kind: the tail begins there."""
-_PLACES = 16 * NORM_STEPS_PER_DOUBLING
+_PLACES = 12 * NORM_STEPS_PER_DOUBLING
 """A tail reaches over so many places."""
 _SMALL = 2 * NORM_STEPS_PER_DOUBLING
 """Up to this place, a norm of 4, some places have no norm of whole numbers of rows, so that two are read as one."""
 _SLOPES = np.append(0.0, 0.35 * np.exp2(np.arange(15) / 2.0))
 _CURVATURES = np.append(0.0, 0.03 * np.exp(np.arange(8)))
-_LEAST_SLOPE = math.log(2.0)
-"""A tail without curvature that falls more slowly would have units of norms without end."""
+_LEAST_SLOPE = 0.8
+"""A tail without curvature falls no more slowly: a little noise far out would promise units of norms without end."""
 _STEP = 1.0 / 16.0
 """Norms that may be chosen are so many doublings apart."""
 _ROW_STEPS = 2.0

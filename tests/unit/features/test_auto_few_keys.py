@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ def weighed_tails(places: list[float], sigma: float, start: int) -> list[tuple[f
     found = []
     for slope in _SLOPES:
         for curvature in _CURVATURES:
-            if curvature == 0.0 and slope < math.log(2.0):
+            if curvature == 0.0 and slope < 0.8:
                 continue
             shape = [math.exp(-slope * i / 4.0 - curvature * (i / 4.0) ** 2) for i in range(len(places))]
             if start == 0:
@@ -74,7 +75,7 @@ def require_least(law: tuple[float, float], keys: int) -> None:
     chosen = norm_of_few_keys(noisy, sigma, how)
     assert chosen is not None
     start = _start(noisy[1:], held_units(noisy[1:], sigma), sigma)
-    tails = weighed_tails([float(one) for one in noisy[1 + start :][:64]], sigma, start)
+    tails = weighed_tails([float(one) for one in noisy[1 + start :][:48]], sigma, start)
     near = round(16.0 * (math.log2(chosen) - start / 4.0))
     steps = {*range(max(near - 4, 0), near + 5), *range(0, 120, 12)}
     grid = [2.0 ** (start / 4.0 + step / 16.0) for step in sorted(steps)]
@@ -119,7 +120,7 @@ def test_units_of_another_kind_are_not_cut_at_the_others(number: int) -> None:
     assert 30.0 <= chosen <= 64.0
 
 
-LAWS: dict[str, Callable[[np.random.Generator], Floats]] = {
+LAWS: dict[str, Callable[[np.random.Generator], npt.NDArray[Any]]] = {
     "Pareto 1.1": lambda random: np.minimum(np.floor(4.0 * random.pareto(1.1, 5_000)) + 1.0, 3_000.0),
     "Pareto 1.5": lambda random: np.floor(3.0 * random.pareto(1.5, 15_000)) + 1.0,
     "log-normal": lambda random: np.ceil(random.lognormal(1.0, 1.5, 10_000)),
@@ -132,7 +133,7 @@ def mean_excess(law: str) -> float:
     rho, keys, logs = 0.0266, 5, []
     sigma, level = auto_sigma(round(rho / 64 * 1e9), 1.0), 31.0 / 64.0 * rho
     for seed in range(20):
-        rows = np.maximum(LAWS[law](np.random.default_rng(seed)), 1.0)
+        rows: Floats = np.maximum(LAWS[law](np.random.default_rng(seed)), 1.0).astype(np.float64)
         norms = np.maximum(rows / math.sqrt(keys), 1.0)
         chosen = norm_of_few_keys(of_norms(norms, sigma, seed), sigma, NormUse(level, keys, keys, USUAL_ROWS_PLACES))
         assert chosen is not None
