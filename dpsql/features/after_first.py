@@ -6,19 +6,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from dpsql.answer.number_threshold import hiding_statistic, scale_of
 from dpsql.cascade.reader import Reader
-from dpsql.features.auto_groups import most_groups
 from dpsql.features.auto_histograms import Question
 from dpsql.features.auto_norms import mean_norm
 from dpsql.features.first_round import AfterFirst, Spread, spread_of
 from dpsql.mechanism.registry import histogram_of
-from dpsql.model.frame import GSHM, PRESENCE, Statistic
+from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import AutoBounds, AutoGroups, FrameQuery
 from dpsql.model.query_kinds import KeysFirst
-from dpsql.plan.features.auto import with_max_groups
 from dpsql.state import State
 
 
@@ -33,13 +30,11 @@ def after_first(
         return None
     point = Question(groups[0]).point(state.side_table, groups[1].rho_nano)
     is_open, hiding = asked.may_hide and not reader.has_limit, hiding_statistic(numbers)
-    # the count of units has the number of groups that AUTO chooses for a threshold
-    bounded = with_its_groups(asked, numbers, state) if is_open and hiding == PRESENCE else numbers
-    spread = spread_of(point.noisy_values, point.sigma, groups[0].candidates, most_keys, bounded.frame.bounding)
+    spread = spread_of(point.noisy_values, point.sigma, groups[0].candidates, most_keys, numbers.frame.bounding)
     if not spread:
         return None
-    per_unit = _per_unit(bounded, hiding, spread, state) if is_open and hiding else None
-    size = per_unit or math.sqrt(bounded.frame.unit_groups) / spread.in_numbers
+    per_unit = _per_unit(numbers, hiding, spread, state) if is_open and hiding else None
+    size = per_unit or math.sqrt(numbers.frame.unit_groups) / spread.in_numbers
     return AfterFirst(spread, size, per_unit, first, second, numbers_rho, is_open)
 
 
@@ -58,13 +53,3 @@ def _per_unit(numbers: FrameQuery, hiding: Statistic, spread: Spread, state: Sta
             scale = scale_of(hiding, histogram_of(numbers.frame))
             return scale * math.sqrt(spread.groups / share) / norm if norm else None
     return None
-
-
-def with_its_groups(asked: KeysFirst, numbers: FrameQuery, state: State) -> FrameQuery:
-    """The query of numbers with the number of groups that AUTO chooses where a threshold on their count shows keys."""
-    groups, level = numbers.auto[0], numbers.auto_levels[0]
-    if not isinstance(groups, AutoGroups) or not level.is_stored:
-        return numbers
-    bounding = replace(numbers.frame.bounding, minimum_units=asked.parts[1].frame.bounding.minimum_units)
-    hiding = replace(numbers, frame=replace(numbers.frame, bounding=bounding, mechanism=GSHM), alternatives=())
-    return with_max_groups(numbers, groups, most_groups(hiding, groups, state))

@@ -24,6 +24,8 @@ _SELDOM = 1.0
 """Beyond so many, a threshold shows what may be missing of nearly all."""
 _MEAN_ERROR = math.sqrt(2.0 / math.pi)
 """Mean size of Gaussian noise over its standard deviation."""
+_CLEARLY = 0.8
+"""Numbers alone take the place of rounds if their error is so many times that of rounds."""
 _THRESHOLD = 6.0
 """A threshold over the noise that it is for: of usual deltas and numbers of groups it is 5 to 7."""
 _USUAL = 2.0
@@ -146,6 +148,8 @@ class AfterFirst:
         if not self.is_open:
             return Step.ROUNDS
         errors = self.errors(found)
+        # without rounds or a threshold many groups are not shown at all
+        errors[Step.NUMBERS] /= _CLEARLY
         return min(errors, key=errors.__getitem__)
 
     def finds_nearly_all(self, found: Found) -> bool:
@@ -215,10 +219,11 @@ class _Keys:
         return cls(found, missing, min(of_largest_key / found, largest), 1.0)
 
     def error(self, threshold: float, noise: float) -> float:
-        """Return the units of keys below a threshold, and the noise on all others."""
-        threshold = min(max(threshold, self._least()), self.largest)
+        """Return the units of keys below a threshold, and the noise on all others, at most the units of each."""
+        error = _MEAN_ERROR * noise
+        threshold = min(max(threshold, error, self._least()), self.largest)
         shown = self.found * math.pow(self.largest / threshold, self.fall)
-        return max(self.missing - self._units(threshold), 0.0) + shown * _MEAN_ERROR * noise
+        return max(self.missing - self._units(threshold), 0.0) + shown * error
 
     def _units(self, least: float) -> float:
         """Return the units of missed keys that have more than so many."""

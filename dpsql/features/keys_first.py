@@ -26,13 +26,13 @@ from dpsql.answer.later_keys import add_keys
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
 from dpsql.answer.number_threshold import hiding_statistic, shown_beside, threshold_of, with_threshold
-from dpsql.answer.offer import Offer, current, make_receipt, offers_of
+from dpsql.answer.offer import Offer, make_receipt, offers_of
 from dpsql.answer.plan_rows import Row, amount_rows, offer_rows
 from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.round_keys import selected_ids
 from dpsql.answer.stage import prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
-from dpsql.features.after_first import after_first, with_its_groups
+from dpsql.features.after_first import after_first
 from dpsql.features.first_round import Step
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.key_rounds import (
@@ -124,10 +124,7 @@ class KeysAndNumbers:
         numbers = replace(self.numbers, request=request.at((whole_nano(request.rho or 0.0) + spare) / NANO))
         if step != Step.THRESHOLD:
             return replace(self, numbers=numbers)
-        hiding = hiding_statistic(numbers)
-        if hiding == PRESENCE and not self.rounds.key_count(state):
-            numbers = current(with_its_groups(self.asked, numbers, state), state, self.reader)
-        return replace(self, numbers=numbers, hiding=hiding)
+        return replace(self, numbers=numbers, hiding=hiding_statistic(numbers))
 
     def paths(self, state: State) -> tuple[KeysAndNumbers, ...]:
         """The ways that keys and numbers may take, one for each step that may follow the first round.
@@ -284,7 +281,6 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     hold_shared_pairs(frame, planned, runtime)
     keys, released = release_rounds(parts.rounds, runtime, inquiry)
     settled = parts.settled(runtime.state)
-    frame = settled.numbers.frame
     add_keys(frame, keys, runtime)
     numbers = prepare_stage([settled.numbers], runtime, parts.reader, keys)
     (offer,) = numbers.offers
