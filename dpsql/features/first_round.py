@@ -189,7 +189,8 @@ class AfterFirst:
         }
         if self.per_unit is not None:
             by_threshold = _THRESHOLD * _noise(whole) * self.per_unit
-            errors[Step.THRESHOLD] = error(by_threshold, self.size * _noise(whole))
+            if by_threshold < largest:
+                errors[Step.THRESHOLD] = error(by_threshold, self.size * _noise(whole))
         return errors
 
 
