@@ -275,6 +275,11 @@ class StatementRunner:
                 return describe_table(self.answerable(*asked_query(call), reader)[0])
             case "dp_budget":
                 return self._budget(call, reader)
+            case "dp_check":
+                from dpsql.session.bound_check import check_bounds  # noqa: PLC0415 — few statements need it
+
+                runner_on = partial(StatementRunner, engine=self.engine, logs_changes=False)
+                return check_bounds(call, self.access, self.engine, runner_on)
         asked = wanted(call, call.named)
         state = self.access.read()
         match call.name:
@@ -293,11 +298,8 @@ class StatementRunner:
             raise ParseError(f"SHOW TABLES and DESCRIBE take no options, and {next(iter(options))} is one")
         state = self.access.read()
         policy = state.policy()
-        tables = AskableTables(policy, self.engine)
-        if isinstance(statement, ShowTables):
-            return tables.names()
-        outside = environment(policy, self.engine, self.sandbox, Reader.of(reader, policy), state.history)
-        return tables.described(statement, outside)
+        outside = partial(environment, policy, self.engine, self.sandbox, Reader.of(reader, policy), state.history)
+        return AskableTables(policy, self.engine).shown(statement, outside)
 
     def _budget(self, call: FunctionCall, reader: str) -> Result:
         asked = wanted(call, {name: value for name, value in call.named.items() if name != "analysts"})
