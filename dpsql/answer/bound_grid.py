@@ -110,9 +110,10 @@ def best_choice(grid: Grid, groupings: int, error: ErrorOf) -> Choice:
     return best
 
 
-def factor(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return how many times larger errors are than others, in the geometric mean."""
-    logs = [_log(one) - _log(other) for one, other in zip(before, after, strict=True)]
+def factor(before: Sequence[float | None], after: Sequence[float | None]) -> float:
+    """Return how many times larger errors are than others, in the geometric mean of those that are known."""
+    pairs = zip(before, after, strict=True)
+    logs = [_log(one) - _log(other) for one, other in pairs if one is not None and other is not None]
     return math.exp(math.fsum(logs) / len(logs)) if logs else 1.0
 
 

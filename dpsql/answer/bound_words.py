@@ -145,10 +145,9 @@ def _number_words(number: str) -> str:
 
 def _error_words(errors: Errors, *, is_declared: bool) -> str:
     """Return the errors of one number as a sentence."""
-    parts = [f"{percent(errors.declared)} as declared"] * is_declared
-    return ", ".join(
-        [*parts, f"{percent(errors.nothing)} with no bound", f"{percent(errors.better)} with the best bounds"]
-    )
+    shown = [(errors.declared, "as declared")] * is_declared
+    shown += [(errors.nothing, "with no bound"), (errors.better, "with the best bounds")]
+    return ", ".join(f"{percent(error)} {words}" for error, words in shown if error is not None)
 
 
 def _notes(report: BoundReport) -> Iterator[Row]:

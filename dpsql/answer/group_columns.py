@@ -83,7 +83,7 @@ def least_kept(
     shares = {}
     for column in columns:
         sql = kept_rows_sql(schema.relation, unit, column, *bounds)
-        ((row),) = read_rows(engine, sql, timeout_seconds=timeout_seconds).to_pylist()
+        (row,) = read_rows(engine, sql, timeout_seconds=timeout_seconds).to_pylist()
         if row["kept"] is not None:
             shares[column] = float(row["kept"])
     return min(shares.items(), key=lambda one: one[1]) if shares else None

@@ -13,12 +13,13 @@ from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.raw_pairs import RawValue, key_text, raw_pairs_sql, raw_totals_sql, raw_values_sql
 from dpsql.engine import Engine
 from dpsql.model.frame import PRESENCE, Frame, Statistic
-from dpsql.noise.entropy import SystemEntropy
 from dpsql.operations.dialect import quote
 from dpsql.state import to_numpy
 
 MOST_PAIRS = 2_000_000
 """About the most places of (unit, group) that are read: of larger tables a part of the units is."""
+_ANY_SALT = bytes(16)
+"""Chooses the groups of a unit with too many. What is read under it is shown to the curator alone."""
 QUANTILES = (0.0002, 0.002, 0.01, 0.05, 0.25, 0.75, 0.95, 0.99, 0.998, 0.9998)
 """Shares of the values below the quantiles that are read."""
 
@@ -65,9 +66,10 @@ def raw_value(column: str, statistic: Statistic, bounds: Sequence[tuple[float, f
     return RawValue(column, statistic, tuple(bounds))
 
 
-def count_rows(engine: Engine, relation: str, unit: str) -> int:
+def count_rows(engine: Engine, relation: str, unit: str, timeout_seconds: float | None = None) -> int:
     """Return the number of the rows that have a unit."""
-    ((row),) = read_rows(engine, f"SELECT count({quote(unit)}) AS row_count FROM {relation}").to_pylist()
+    sql = f"SELECT count({quote(unit)}) AS row_count FROM {relation}"
+    (row,) = read_rows(engine, sql, timeout_seconds=timeout_seconds).to_pylist()
     return int(row["row_count"])
 
 
@@ -150,8 +152,7 @@ def read_bounded(
 
     """
     statistics = (PRESENCE, *filter(None, [statistic]))
-    salt = SystemEntropy().words(2).tobytes()
-    inner = bounded_sql(frame, statistics, salt, held_keys=frame.has_private_keys)
+    inner = bounded_sql(frame, statistics, _ANY_SALT, held_keys=frame.has_private_keys)
     sql = f"SELECT {key_text(frame)} AS group_key, * FROM ({inner})"
     table = read_rows(engine, sql, listed)
     number = centre * to_numpy(table.column("units")).astype(np.float64) * 2.0 ** frame.exact_exponent(PRESENCE)

@@ -5,7 +5,7 @@ Nothing is charged or stored: plans and trial answers are made on a state in mem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpsql.answer.bound_words import report_rows
@@ -15,35 +15,42 @@ from dpsql.answer.result import Result
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema
-from dpsql.session.bound_plans import BoundPlans, Runner
+from dpsql.session.bound_plans import BoundPlans, MakeRunner
 from dpsql.session.bound_report import BoundCheck
 from dpsql.session.declarations.arguments import StateAccess, column_of, split_name, table_of
 from dpsql.session.lookups import text_table
 from dpsql.sql.statements import FunctionCall
 from dpsql.state import Policy, ProtectedTable, rho_from_nano
 
-_TAKES = "dp_check takes the name of a table, by := 'city' (or a list), and plot := true"
+_TAKES = "dp_check takes the name of a table, by := 'city' (or a list), auto := false, and plot := true"
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The arguments of dp_check."""
+    """The arguments of dp_check.
+
+    Attributes:
+        table: its name.
+        by: the groupings; none for those that are likely.
+        auto: whether AUTO answers, to be compared with.
+        plot: whether errors are drawn against bounds.
+
+    """
 
     table: str
     by: tuple[str, ...]
+    auto: bool
     plot: bool
 
 
-def check_bounds(
-    call: FunctionCall, access: StateAccess, engine: Engine, runner_on: Callable[[StateAccess], Runner]
-) -> Result:
+def check_bounds(call: FunctionCall, access: StateAccess, engine: Engine, runner_on: MakeRunner) -> Result:
     """Return the effect of the declared bounds of a table, and better bounds.
 
     Args:
         call: of dp_check.
         access: the state file; nothing is written to it.
         engine: the curator's database.
-        runner_on: makes a runner on a state in memory.
+        runner_on: makes runners on states in memory.
 
     Raises:
         PolicyError: the table is not protected, or an argument makes no sense.
@@ -64,7 +71,7 @@ def check_bounds(
         )
     options, level = _level(table, policy)
     plans = BoundPlans(runner_on, engine, policy, schema.canonical, options, level)
-    check = BoundCheck(plans, schema, table, unit_column(policy, schema.canonical))
+    check = BoundCheck(plans, schema, table, unit_column(policy, schema.canonical), request.auto)
     report = check.report([_columns_of(one, schema) for one in columns], skips=not request.by)
     return text_table(("section", "name", "value"), report_rows(report, plot=request.plot))
 
@@ -77,13 +84,14 @@ def _read(call: FunctionCall) -> _Request:
 
     """
     named = dict(call.named)
-    by, plot = named.pop("by", None), named.pop("plot", None)
+    by, auto, plot = (named.pop(name, None) for name in ("by", "auto", "plot"))
     listed: Sequence[object] = by if isinstance(by, tuple) else () if by is None else (by,)
     texts = tuple(one for one in listed if isinstance(one, str) and one)
     table = call.positional[0] if len(call.positional) == 1 else None
-    if not isinstance(table, str) or named or len(texts) < len(listed) or not isinstance(plot, bool | None):
+    flags = all(isinstance(one, bool | None) for one in (auto, plot))
+    if not isinstance(table, str) or named or len(texts) < len(listed) or not flags:
         raise PolicyError(_TAKES)
-    return _Request(table, texts, bool(plot))
+    return _Request(table, texts, auto is not False, bool(plot))
 
 
 def _columns_of(by: str, schema: TableSchema) -> tuple[str, ...]:

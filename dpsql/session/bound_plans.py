@@ -7,15 +7,15 @@ used. A trial answer draws noise as any answer does, so that AUTO chooses as it 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
 
 from dpsql.answer.bound_errors import Noise
-from dpsql.answer.exact import Runtime, public_key_table
 from dpsql.answer.offer import column_receipts, current, shown_threshold
+from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.raw_groups import read_bounded
 from dpsql.answer.result import Result
 from dpsql.cascade.reader import CURATOR, Reader
@@ -24,7 +24,6 @@ from dpsql.features.kinds import kind_of
 from dpsql.model.estimates import LinearValue
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import FrameQuery, PrivateQuery
-from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.session.declarations.arguments import StateAccess
 from dpsql.session.plan_cache import PlanCache
 from dpsql.sql.statements import SelectStatement, read_statement
@@ -96,6 +95,13 @@ class Runner(Protocol):
         """Answer a SELECT."""
 
 
+class MakeRunner(Protocol):
+    """A way to make runners."""
+
+    def __call__(self, access: StateAccess, engine: Engine, *, logs_changes: bool) -> Runner:
+        """Return a runner on a state."""
+
+
 @dataclass(slots=True)
 class _Trial:
     """The state of a trial, whose policy is given.
@@ -137,7 +143,7 @@ class BoundPlans:
     """Plans and trial answers of questions about one table.
 
     Attributes:
-        runner_on: makes a runner on a state.
+        runner_on: makes a runner.
         engine: the curator's database.
         policy: what is declared.
         table: identity of the table.
@@ -146,7 +152,7 @@ class BoundPlans:
 
     """
 
-    runner_on: Callable[[StateAccess], Runner]
+    runner_on: MakeRunner
     engine: Engine
     policy: Policy
     table: str
@@ -161,7 +167,7 @@ class BoundPlans:
         with State.open(None, create=True) as state:
             state.declare_unit(replace(unit, rho_budget=_RHO_NANO, delta_threshold=_DELTA_UNITS))
             access = _Trial(state, self.policy)
-            runner = self.runner_on(access)
+            runner = self.runner_on(access, self.engine, logs_changes=False)
             try:
                 yield Trial(self, access, runner)
             finally:
@@ -179,8 +185,10 @@ class Trial:
     def frame(self, text: str, terms: Terms) -> tuple[FrameQuery, pa.Table | None]:
         """Return the first part of a query under bounds, and its public keys."""
         query, state, _ = self._planned(text, terms)
-        runtime = Runtime(state, self._plans.engine, self._runner.sandbox, NoiseSource(SystemEntropy()))
-        return query.first, public_key_table(query.first.frame, runtime)
+        frame, public = query.first.frame, query.first.frame.public_keys
+        view = SchemaView(state.policy(), self._plans.engine, self._runner.sandbox)
+        listed = view.public_key_table(public.columns, [key.type for key in frame.keys]) if public else None
+        return query.first, listed
 
     def noise(self, text: str, terms: Terms) -> Noise:
         """Return the noise of a question for one number under bounds that leave nothing to AUTO."""

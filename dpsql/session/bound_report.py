@@ -45,6 +45,7 @@ class BoundCheck:
         schema: the table, with the column of its unit.
         table: what is declared of it.
         unit_column: the column of its unit.
+        auto: whether AUTO answers, to be compared with.
 
     """
 
@@ -52,6 +53,7 @@ class BoundCheck:
     schema: TableSchema
     table: ProtectedTable
     unit_column: str
+    auto: bool = True
     _noises: dict[tuple[object, ...], Noise] = field(default_factory=dict)
 
     @property
@@ -95,12 +97,12 @@ class BoundCheck:
         table = self.table
         every = [one for of_grouping in errors.values() for one in of_grouping.values()]
         is_declared = bool(table.max_groups or table.max_rows_per_group or self.values)
-        before = [(one.declared if is_declared else one.nothing) or 1.0 for one in every]
+        before = [one.declared if is_declared else one.nothing for one in every]
         return BoundReport(
             level=self.plans.level_words,
             is_declared=is_declared,
             better=factor(before, [one.better for one in every]),
-            without=factor(before, [one.nothing or 1.0 for one in every]),
+            without=factor(before, [one.nothing for one in every]),
             calls=declarations_of(best, table, self.plans.policy, self.values),
             undo=undone_bounds(table, self.plans.policy, self.values),
             bounds=declared_spreads(table, every_grouping, spreads, self.values, rows),
@@ -205,12 +207,15 @@ class BoundCheck:
         return self._error(trial, grouping, number, Choice(groups, rows, tuple(values.items())))
 
     def _answered_error(self, grouping: Grouping, totals: Totals, number: str, terms: Terms | None) -> float | None:
-        """Return the error of a trial answer, of which AUTO finds bounds. Return None if it finds none."""
+        """Return the error of a trial answer, of which AUTO finds bounds. Return None if nothing is tried."""
+        if not self.auto:
+            return None
         # in a trial of its own, nothing of another question is stored
         with self.plans.trial() as trial:
             answer = trial.answered(self._question(grouping.columns, number), terms)
         if answer.sigma is None:
-            return None
+            # AUTO finds no bounds, and the number is NULL
+            return 1.0
         return grouping.answered_error(number, totals[number], answer.exact, answer.sigma)
 
     def _curves(

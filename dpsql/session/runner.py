@@ -266,7 +266,8 @@ class StatementRunner:
         match call.name:
             case name if name in DECLARATIONS:
                 # one row that says what now holds
-                return text_table(("declared",), [(declare(call, self.access, self.engine),)])
+                told = declare(call, self.access, self.engine, tells_of_rows=self._logs_changes)
+                return text_table(("declared",), [(told,)])
             case "dp_query":
                 return self.answer(*asked_query(call), reader, timeout_seconds)
             case "dp_explain":
@@ -278,8 +279,7 @@ class StatementRunner:
             case "dp_check":
                 from dpsql.session.bound_check import check_bounds  # noqa: PLC0415 — few statements need it
 
-                runner_on = partial(StatementRunner, engine=self.engine, logs_changes=False)
-                return check_bounds(call, self.access, self.engine, runner_on)
+                return check_bounds(call, self.access, self.engine, StatementRunner)
         asked = wanted(call, call.named)
         state = self.access.read()
         match call.name:
