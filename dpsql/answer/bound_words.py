@@ -107,8 +107,7 @@ def report_rows(report: BoundReport, *, plot: bool) -> list[Row]:
     rows += [(bound, one.name, one.value) for bound, spreads in report.bounds.items() for one in spreads]
     for grouping, errors in report.errors.items():
         rows += [
-            (f"error by {grouping}", _number_words(number), _error_words(one, is_declared=report.is_declared))
-            for number, one in errors.items()
+            (f"error by {grouping}", _number_words(number), _error_words(one, report)) for number, one in errors.items()
         ]
     rows += _notes(report)
     if plot:
@@ -143,10 +142,12 @@ def _number_words(number: str) -> str:
     return {PEOPLE: "units", ROWS: "rows"}.get(number, f"sum({number})")
 
 
-def _error_words(errors: Errors, *, is_declared: bool) -> str:
+def _error_words(errors: Errors, report: BoundReport) -> str:
     """Return the errors of one number as a sentence."""
-    shown = [(errors.declared, "as declared")] * is_declared
-    shown += [(errors.nothing, "with no bound"), (errors.better, "with the best bounds")]
+    shown = [(errors.declared, "as declared")] * report.is_declared
+    shown.append((errors.nothing, "with no bound"))
+    if report.better >= WORTH_IT:
+        shown.append((errors.better, "with the best bounds"))
     return ", ".join(f"{percent(error)} {words}" for error, words in shown if error is not None)
 
 
@@ -156,7 +157,9 @@ def _notes(report: BoundReport) -> Iterator[Row]:
         "how to read it",
         "error",
         f"the expected errors of all groups of one question for one number at {report.level}, added up, as a share of "
-        "the sum of all groups: noise, rows that bounds leave out, and groups that are not shown",
+        "the sum of all groups: noise, rows that bounds leave out, and groups that are not shown"
+        + "; with no bound, those of one answer by AUTO"
+        * any(one.nothing for one in _every(report)),
     )
     if report.share < 1.0:
         yield "how to read it", "sample", f"the table is large: {percent(report.share)} of the units were read"
@@ -165,6 +168,11 @@ def _notes(report: BoundReport) -> Iterator[Row]:
         "privacy",
         "Bounds are public, and the privacy promise does not cover how you choose them. Round them up.",
     )
+
+
+def _every(report: BoundReport) -> list[Errors]:
+    """Return the errors of all groupings and numbers."""
+    return [one for errors in report.errors.values() for one in errors.values()]
 
 
 def _plotted(curve: Curve) -> Iterator[Row]:
@@ -195,19 +203,23 @@ def percent(share: float | None) -> str:
 def kept_words(shares: Mapping[str, float]) -> str:
     """Return the shares of the rows that a bound keeps, by each grouping, the least first."""
     ordered = sorted(shares.items(), key=lambda one: one[1])
-    return f"keeps {', '.join(f'{percent(share)} of them by {name}' for name, share in ordered)}"
+    (first, least), *others = ordered
+    rest = "".join(f", {percent(share)} by {name}" for name, share in others)
+    return f"{percent(least)} of the rows by {first}{rest}"
 
 
 def groups_words(nearly_all: int, most: int, unit: str) -> str:
     """Return the numbers of groups of units: that of 99 of 100 units or less, and the largest."""
-    return f"99 % of the units ({unit}) are in {nearly_all:,} groups or fewer; the largest is in {most:,}"
+    return f"99 % of the units ({unit}) are in {_up_to(nearly_all, 'group')}; the largest is in {most:,}"
 
 
 def rows_words(nearly_all: int, most: int, unit: str) -> str:
     """Return the numbers of rows of units in a group: that of 99 of 100 units or less, and the largest."""
-    return (
-        f"99 % of the units ({unit}) have {nearly_all:,} rows or fewer in each group; the largest has {most:,} in one"
-    )
+    return f"99 % of the units ({unit}) have {_up_to(nearly_all, 'row')} in each group; the largest has {most:,} in one"
+
+
+def _up_to(number: int, noun: str) -> str:
+    return f"{number:,} {noun}s or fewer" if number > 1 else f"1 {noun}"
 
 
 def values_words(inside: float, kept: float, ends: tuple[float, float, float, float], column: str) -> str:

@@ -43,7 +43,7 @@ def declared_spreads(
         listed = [Spread(f"by {worst.name}", words(*ends, table.unit))]
         if bound:
             kept = kept_words({one.name: share for one, share in shares.items()})
-            listed.insert(0, Spread("rows", kept))
+            listed.insert(0, Spread("keeps", kept))
         found[f"{name} = {bound:,}" if bound else f"{name}, not declared"] = listed
     first, last = QUANTILES.index(0.01), QUANTILES.index(0.99)
     for column, spread in spreads.items():
