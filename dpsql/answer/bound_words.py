@@ -134,7 +134,7 @@ def _result(report: BoundReport) -> Iterator[Row]:
 
 
 def _smaller(factor: float) -> str:
-    return f"{factor:.1f} times smaller"
+    return f"{short(factor, 2)} times smaller"
 
 
 def _number_words(number: str) -> str:
@@ -162,7 +162,9 @@ def _notes(report: BoundReport) -> Iterator[Row]:
         * any(one.nothing for one in _every(report)),
     )
     if report.share < 1.0:
-        yield "how to read it", "sample", f"the table is large: {percent(report.share)} of the units were read"
+        yield "how to read it", "sample", f"The table is large, so {percent(report.share)} of the units were read."
+    if not any(one.nothing for one in _every(report)):
+        yield "how to read it", "no bound", "auto := true also compares with the errors if no bound is declared."
     yield (
         "how to read it",
         "privacy",

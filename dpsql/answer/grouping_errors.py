@@ -42,6 +42,7 @@ class Grouping:
     share: float
     is_listed: bool
     _people: dict[int, Kept] = field(default_factory=dict)
+    _true: dict[str, Floats] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -50,8 +51,10 @@ class Grouping:
 
     def true(self, number: str) -> Floats:
         """Return the true number of each group."""
-        values = {PEOPLE: np.ones(1), ROWS: self.pairs.rows} | dict(self.pairs.totals)
-        return self.pairs.added_up(values[number]) / self.share
+        if number not in self._true:
+            values = {PEOPLE: np.ones(1), ROWS: self.pairs.rows} | dict(self.pairs.totals)
+            self._true[number] = self.pairs.added_up(values[number]) / self.share
+        return self._true[number]
 
     def error(self, number: str, groups: int, rows: int, bounds: Bounds, noise: Noise) -> float:
         """Return the expected errors of all groups, added up, over the numbers of all groups.

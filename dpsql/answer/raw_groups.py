@@ -16,7 +16,7 @@ from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.operations.dialect import quote
 from dpsql.state import to_numpy
 
-MOST_PAIRS = 2_000_000
+MOST_PAIRS = 400_000
 """About the most places of (unit, group) that are read: of larger tables a part of the units is."""
 _ANY_SALT = bytes(16)
 """Chooses the groups of a unit with too many. What is read under it is shown to the curator alone."""

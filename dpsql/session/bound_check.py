@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dpsql.answer.bound_words import report_rows
 from dpsql.answer.group_columns import group_columns
 from dpsql.answer.links import linked, unit_column
+from dpsql.answer.raw_groups import count_rows
 from dpsql.answer.result import Result
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
@@ -22,6 +23,8 @@ from dpsql.session.lookups import text_table
 from dpsql.sql.statements import FunctionCall
 from dpsql.state import Policy, ProtectedTable, rho_from_nano
 
+MOST_ROWS_OF_AUTO = 2_000_000
+"""In larger tables AUTO answers only if it is asked for: its answers may take minutes."""
 _TAKES = "dp_check takes the name of a table, by := 'city' (or a list), auto := false, and plot := true"
 
 
@@ -32,14 +35,14 @@ class _Request:
     Attributes:
         table: its name.
         by: the groupings; none for those that are likely.
-        auto: whether AUTO answers, to be compared with.
+        auto: whether AUTO answers, to be compared with; None if that follows from the number of rows.
         plot: whether errors are drawn against bounds.
 
     """
 
     table: str
     by: tuple[str, ...]
-    auto: bool
+    auto: bool | None
     plot: bool
 
 
@@ -71,7 +74,10 @@ def check_bounds(call: FunctionCall, access: StateAccess, engine: Engine, runner
         )
     options, level = _level(table, policy)
     plans = BoundPlans(runner_on, engine, policy, schema.canonical, options, level)
-    check = BoundCheck(plans, schema, table, unit_column(policy, schema.canonical), request.auto)
+    unit = unit_column(policy, schema.canonical)
+    rows = count_rows(engine, schema.relation, unit)
+    auto = rows <= MOST_ROWS_OF_AUTO if request.auto is None else request.auto
+    check = BoundCheck(plans, schema, table, unit, rows, auto)
     report = check.report([_columns_of(one, schema) for one in columns], skips=not request.by)
     return text_table(("section", "name", "value"), report_rows(report, plot=request.plot))
 
@@ -88,10 +94,11 @@ def _read(call: FunctionCall) -> _Request:
     listed: Sequence[object] = by if isinstance(by, tuple) else () if by is None else (by,)
     texts = tuple(one for one in listed if isinstance(one, str) and one)
     table = call.positional[0] if len(call.positional) == 1 else None
-    flags = all(isinstance(one, bool | None) for one in (auto, plot))
-    if not isinstance(table, str) or named or len(texts) < len(listed) or not flags:
+    if not isinstance(table, str) or named or len(texts) < len(listed):
         raise PolicyError(_TAKES)
-    return _Request(table, texts, auto is not False, bool(plot))
+    if not isinstance(auto, bool | None) or not isinstance(plot, bool | None):
+        raise PolicyError(_TAKES)
+    return _Request(table, texts, auto, bool(plot))
 
 
 def _columns_of(by: str, schema: TableSchema) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from dpsql.answer.raw_groups import (
     MOST_PAIRS,
     Totals,
     ValueSpread,
-    count_rows,
     raw_value,
     read_pairs,
     read_totals,
@@ -45,6 +44,7 @@ class BoundCheck:
         schema: the table, with the column of its unit.
         table: what is declared of it.
         unit_column: the column of its unit.
+        rows: number of the rows that have a unit.
         auto: whether AUTO answers, to be compared with.
 
     """
@@ -53,7 +53,8 @@ class BoundCheck:
     schema: TableSchema
     table: ProtectedTable
     unit_column: str
-    auto: bool = True
+    rows: int
+    auto: bool
     _noises: dict[tuple[object, ...], Noise] = field(default_factory=dict)
 
     @property
@@ -74,9 +75,7 @@ class BoundCheck:
             PolicyError: there is nothing to group.
 
         """
-        engine = self.plans.engine
-        rows = count_rows(engine, self.schema.relation, self.unit_column)
-        share = min(1.0, MOST_PAIRS / max(1, rows))
+        share = min(1.0, MOST_PAIRS / max(1, self.rows))
         with self.plans.trial() as trial:
             spreads = self._spreads(trial, columns[0])
             found = [one for names in columns if (one := self._grouping(trial, names, spreads, share, skips=skips))]
@@ -105,7 +104,7 @@ class BoundCheck:
             without=factor(before, [one.nothing for one in every]),
             calls=declarations_of(best, table, self.plans.policy, self.values),
             undo=undone_bounds(table, self.plans.policy, self.values),
-            bounds=declared_spreads(table, every_grouping, spreads, self.values, rows),
+            bounds=declared_spreads(table, every_grouping, spreads, self.values, self.rows),
             errors=errors,
             share=share,
             curves=curves,

@@ -7,12 +7,13 @@ tables than `MOST_ROWS`, and views, have no note: FROM dp_check(…) reads them.
 from __future__ import annotations
 
 import contextlib
+import time
 
 from dpsql.answer.bound_words import percent
 from dpsql.answer.group_columns import group_columns, least_kept
 from dpsql.answer.links import linked, unit_column
 from dpsql.answer.raw_groups import count_rows
-from dpsql.engine import Engine
+from dpsql.engine import Engine, seconds_left
 from dpsql.errors import DpsqlError
 from dpsql.operations.dialect import text_literal
 from dpsql.session.declarations.arguments import split_name, table_of
@@ -28,7 +29,7 @@ def kept_note(name: str, before: Policy, after: Policy, engine: Engine) -> str:
     """Return the share of the rows that new bounds of a table keep, as the end of a sentence.
 
     Return an empty text if the bounds are those of before, if they keep nine tenths of the rows by each column that
-    one may group by, or if the rows are not counted.
+    one may group by, or if the rows cannot be counted in `_SECONDS`.
 
     Args:
         name: of the table, as the declaration has it.
@@ -44,10 +45,11 @@ def kept_note(name: str, before: Policy, after: Policy, engine: Engine) -> str:
         if bounds in (_NO_BOUNDS, _bounds_of(old)) or not engine.is_base_table(schema):
             return ""
         schema, unit = linked(schema, after, engine), unit_column(after, schema.canonical)
+        deadline = time.monotonic() + _SECONDS
         if count_rows(engine, schema.relation, unit, _SECONDS) > MOST_ROWS:
             return ""
-        columns = group_columns(schema, after, engine, _SECONDS)
-        found = least_kept(schema, unit, columns, bounds, engine, _SECONDS)
+        columns = group_columns(schema, after, engine, seconds_left(deadline))
+        found = least_kept(schema, unit, columns, bounds, engine, deadline)
         if found and found[1] < _WORTH_TELLING:
             column, share = found
             return (
