@@ -17,8 +17,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-PEOPLE, ROWS = "people", "rows"
-"""The numbers of a group beside the sums of columns."""
+PEOPLE, ROWS = "count(DISTINCT unit)", "count(*)"
+"""The numbers of a group beside the sums of columns, which are named by the columns."""
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 

@@ -78,12 +78,11 @@ def grid_of(all_pairs: Sequence[Pairs], spreads: Mapping[str, ValueSpread]) -> G
 
 def bounds_of(spread: ValueSpread) -> tuple[Bounds, ...]:
     """Return the bounds of values that are compared: ends beyond some quantiles, 0 where nothing lies beyond it."""
-    low, high = spread.quantiles[: len(spread.quantiles) // 2], spread.quantiles[len(spread.quantiles) // 2 :]
-    found = {
-        (-rounded_up(-least) if least < 0.0 else 0.0, rounded_up(most) if most > 0.0 else 0.0)
-        for least, most in zip(low, reversed(high), strict=True)
-    }
-    return tuple(sorted(one for one in found if one[0] < one[1]))
+    half = len(spread.quantiles) // 2
+    # the ends of the middle half, of nearly all values, and the one between
+    lows = {-rounded_up(-one) if one < 0.0 else 0.0 for one in spread.quantiles[:half:2]}
+    highs = {rounded_up(one) if one > 0.0 else 0.0 for one in spread.quantiles[half:]}
+    return tuple(sorted((low, high) for low in lows for high in highs if low < high)) or ((0.0, 1.0),)
 
 
 def best_choice(grid: Grid, groupings: int, error: ErrorOf) -> Choice:
@@ -91,7 +90,8 @@ def best_choice(grid: Grid, groupings: int, error: ErrorOf) -> Choice:
 
     All sums together count as much as the rows do. Bounds of values are chosen by the errors of sums.
     """
-    best, least = Choice(1, 1, ()), math.inf
+    first = tuple((column, listed[0]) for column, listed in grid.values.items())
+    best, least = Choice(grid.max_groups[0], grid.max_rows[0], first), math.inf
     places = range(groupings)
     for groups in grid.max_groups:
         people = sum(_log(error(one, groups, 1, PEOPLE, NO_BOUNDS)) for one in places)
@@ -113,7 +113,8 @@ def best_choice(grid: Grid, groupings: int, error: ErrorOf) -> Choice:
 def factor(before: Sequence[float | None], after: Sequence[float | None]) -> float:
     """Return how many times larger errors are than others, in the geometric mean of those that are known."""
     pairs = zip(before, after, strict=True)
-    logs = [_log(one) - _log(other) for one, other in pairs if one is not None and other is not None]
+    known = ((one, other) for one, other in pairs if one is not None and other is not None)
+    logs = [_log(one) - _log(other) for one, other in known if math.isfinite(one) and math.isfinite(other)]
     return math.exp(math.fsum(logs) / len(logs)) if logs else 1.0
 
 

@@ -13,6 +13,8 @@ Row = tuple[str, str, str]
 
 WORTH_IT = 1.1
 """Other bounds are named if they make errors so many times smaller."""
+_TOO_LARGE = 0.8
+"""From this mean error on no bounds are named: smaller ones leave out nearly all, and so have less error."""
 _BAR = 40
 
 
@@ -72,7 +74,8 @@ class BoundReport:
         level: the level that errors are of, in words.
         is_declared: whether a bound is declared.
         better: how many times smaller errors are under the best bounds of the grid than now.
-        without: the same with no bound declared.
+        least: the geometric mean of the errors under the best bounds of the grid.
+        without: how many times smaller errors are with no bound declared than now.
         calls: declarations of the best bounds, by table and column.
         undo: the declarations that leave all bounds to AUTO.
         bounds: the bounds, each with spreads.
@@ -85,6 +88,7 @@ class BoundReport:
     level: str
     is_declared: bool
     better: float
+    least: float
     without: float
     calls: Sequence[tuple[str, str]]
     undo: Sequence[tuple[str, str]]
@@ -117,6 +121,13 @@ def report_rows(report: BoundReport, *, plot: bool) -> list[Row]:
 
 def _result(report: BoundReport) -> Iterator[Row]:
     """Yield the conclusion, and the declarations that follow from it."""
+    if report.least >= _TOO_LARGE:
+        yield (
+            "result",
+            "level",
+            f"Errors are as large as the numbers at {report.level}: no bounds help. Ask with more epsilon or rho.",
+        )
+        return
     before = "the declared bounds" if report.is_declared else "no bound declared"
     is_auto_better = report.is_declared and report.without >= max(report.better, WORTH_IT)
     if is_auto_better:
@@ -146,7 +157,7 @@ def _error_words(errors: Errors, report: BoundReport) -> str:
     """Return the errors of one number as a sentence."""
     shown = [(errors.declared, "as declared")] * report.is_declared
     shown.append((errors.nothing, "with no bound"))
-    if report.better >= WORTH_IT:
+    if report.better >= WORTH_IT and report.least < _TOO_LARGE:
         shown.append((errors.better, "with the best bounds"))
     return ", ".join(f"{percent(error)} {words}" for error, words in shown if error is not None)
 
@@ -187,18 +198,20 @@ def _plotted(curve: Curve) -> Iterator[Row]:
 
 
 def percent(share: float | None) -> str:
-    """Return a share in percent with two or three digits.
+    """Return a share in percent with two digits, or two digits of what it lacks of 100 %.
 
-    >>> percent(0.0623), percent(0.4), percent(0.99995), percent(None), percent(12.3456)
-    ('6.2 %', '40 %', '99.995 %', 'unknown', '1,235 %')
+    >>> percent(0.0623), percent(0.4), percent(0.9985), percent(0.99999), percent(None), percent(12.3456)
+    ('6.2 %', '40 %', '99.85 %', 'nearly 100 %', 'unknown', '1,235 %')
     """
     if share is None or not math.isfinite(share):
         return "unknown"
     number = 100.0 * share
     if number == 100.0:
         return "100 %"
+    if 99.99 < number < 100.0:
+        return "nearly 100 %"
     missing = 100.0 - number if 90.0 < number < 100.0 else number
-    digits = max(0, min(4, 1 - math.floor(math.log10(abs(missing))))) if missing else 0
+    digits = max(0, min(3, 1 - math.floor(math.log10(abs(missing))))) if missing else 0
     return f"{number:,.{digits}f} %" if number < 10.0 or number > 90.0 else f"{number:,.0f} %"
 
 

@@ -107,7 +107,9 @@ def _per_group(frame: Frame, values: Sequence[RawValue], share: float) -> str:
     for i, one in enumerate(values, start=1):
         sums += f", count(x_{i}) AS count_{i}, coalesce(sum(x_{i}), 0) AS total_{i}"
         for j, (low, high) in enumerate(one.bounds):
-            sums += f", coalesce(sum(least(greatest(x_{i}, {low!r}), {high!r})), 0) AS clamped_{i}_{j}"
+            # greatest() and least() skip NULL
+            clamped = f"sum(least(greatest(x_{i}, {low!r}), {high!r})) FILTER (x_{i} IS NOT NULL)"
+            sums += f", coalesce({clamped}, 0) AS clamped_{i}_{j}"
     chosen = f" AND hash(hash(unit)) < {int(share * _HASHES)}" if share < 1.0 else ""
     keys = ", ".join(frame.key_columns)
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +19,7 @@ from dpsql.answer.raw_groups import (
     read_totals,
     read_values,
 )
-from dpsql.errors import DpsqlError, PolicyError
+from dpsql.errors import CalibrationError, DpsqlError, PolicyError
 from dpsql.model.environment import TableSchema
 from dpsql.model.estimates import LinearValue
 from dpsql.model.frame import Statistic
@@ -55,7 +56,7 @@ class BoundCheck:
     unit_column: str
     rows: int
     auto: bool
-    _noises: dict[tuple[object, ...], Noise] = field(default_factory=dict)
+    _noises: dict[tuple[object, ...], Noise | None] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, Bounds]:
@@ -77,10 +78,14 @@ class BoundCheck:
         """
         share = min(1.0, MOST_PAIRS / max(1, self.rows))
         with self.plans.trial() as trial:
-            spreads = self._spreads(trial, columns[0])
-            found = [one for names in columns if (one := self._grouping(trial, names, spreads, share, skips=skips))]
+            possible = [one for one in columns if self._is_possible(trial, one, skips=skips)]
+            spreads = self._spreads(trial, possible[0]) if possible else {}
+            found = [one for names in possible if (one := self._grouping(trial, names, spreads, share))]
             if not found:
-                raise PolicyError(f"no unit of {self.schema.canonical!r} has a row that these columns group")
+                raise PolicyError(
+                    f"no unit of {self.schema.canonical!r} has a row, or no query can group by its columns: name "
+                    "one, as in by := 'city'"
+                )
             every_grouping = [grouping for grouping, _ in found]
             found = sorted(found, key=lambda one: self._kept(one[0]))[: len(columns) if not skips else MOST_GROUPINGS]
             groupings = [grouping for grouping, _ in found]
@@ -101,6 +106,7 @@ class BoundCheck:
             level=self.plans.level_words,
             is_declared=is_declared,
             better=factor(before, [one.better for one in every]),
+            least=mean_of([one.better for one in every]),
             without=factor(before, [one.nothing for one in every]),
             calls=declarations_of(best, table, self.plans.policy, self.values),
             undo=undone_bounds(table, self.plans.policy, self.values),
@@ -124,15 +130,30 @@ class BoundCheck:
         return f"SELECT {keys}, {value} AS number_of_group FROM {table} GROUP BY {keys}"
 
     def _spreads(self, trial: Trial, columns: Sequence[str]) -> dict[str, ValueSpread]:
-        """Return how the values of each column with declared bounds lie."""
+        """Return how the values of each column with declared bounds lie, without those that have one value."""
         found = {}
         for column, bounds in self.values.items():
             part, _ = trial.frame(self._question(columns, column), Terms(1, 1, ((column, bounds),)))
             value = raw_value(column, _summed(part.estimates[0].value), [bounds])
             spread = read_values(self.plans.engine, part.frame, value)
-            if spread:
+            if spread and spread.low < spread.high:
                 found[column] = spread
         return found
+
+    def _is_possible(self, trial: Trial, columns: Sequence[str], *, skips: bool) -> bool:
+        """Return whether a query can have a grouping.
+
+        Raises:
+            DpsqlError: it cannot, and it is not to be left out.
+
+        """
+        try:
+            trial.frame(self._question(columns, ROWS), Terms(1, 1))
+        except DpsqlError:
+            if not skips:
+                raise
+            return False
+        return True
 
     def _grouping(
         self,
@@ -140,22 +161,10 @@ class BoundCheck:
         columns: Sequence[str],
         spreads: Mapping[str, ValueSpread],
         share: float,
-        *,
-        skips: bool,
     ) -> tuple[Grouping, Totals] | None:
-        """Return the rows of a grouping, and the true numbers of its groups. Return None if it has none.
-
-        Raises:
-            DpsqlError: no query can have it, and it is not to be left out.
-
-        """
+        """Return the rows of a grouping, and the true numbers of its groups. Return None if it has none."""
         engine, values = self.plans.engine, []
-        try:
-            part, listed = trial.frame(self._question(columns, ROWS), Terms(1, 1))
-        except DpsqlError:
-            if skips:
-                return None
-            raise
+        part, listed = trial.frame(self._question(columns, ROWS), Terms(1, 1))
         for column, spread in spreads.items():
             summed, _ = trial.frame(self._question(columns, column), Terms(1, 1, ((column, _USUAL),)))
             bounds = dict.fromkeys((*bounds_of(spread), *([self.values[column]] if column in self.values else ())))
@@ -180,9 +189,18 @@ class BoundCheck:
         place = (grouping.columns if grouping.is_listed else (), number, choice.max_groups, rows, planned)
         if place not in self._noises:
             terms = Terms(choice.max_groups, rows, ((number, planned),) if is_sum else ())
-            self._noises[place] = trial.noise(self._question(grouping.columns, number), terms)
-        noise = replace(self._noises[place], sigma=self._noises[place].sigma * scale)
+            self._noises[place] = self._noise(trial, grouping, number, terms)
+        if not (found := self._noises[place]):
+            return math.inf
+        noise = replace(found, sigma=found.sigma * scale)
         return grouping.error(number, choice.max_groups, choice.max_rows, bounds, noise)
+
+    def _noise(self, trial: Trial, grouping: Grouping, number: str, terms: Terms) -> Noise | None:
+        """Return the noise of a number under bounds. Return None if it is so wide that it cannot be drawn."""
+        try:
+            return trial.noise(self._question(grouping.columns, number), terms)
+        except CalibrationError:
+            return None
 
     def _errors(
         self, trial: Trial, grouping: Grouping, totals: Totals, best: Choice, numbers: Sequence[str]

@@ -16,6 +16,7 @@ import pytest
 import dpsql
 from dpsql.errors import AccessError, DpsqlError, PolicyError, QueryError
 from dpsql.frontends.cli import main
+from dpsql.session import bound_report
 from tests.end_to_end.prepared import with_own_state
 from tests.serving import door, in_background, token_of
 
@@ -97,6 +98,27 @@ def test_the_expected_error_is_that_of_answers(session: dpsql.Session, screen: d
         errors.append(sum(abs(n - true.get(ward, 0)) for ward, n in answer) / sum(true.values()))
     (declared,) = re.findall(r"([\d.]+) % as declared", screen["error by ward", "rows"])
     assert float(declared) / 100.0 == pytest.approx(np.mean(errors), rel=0.05)
+
+
+def test_missing_values_and_bounds_away_from_zero(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A year of birth is known of four in five people, and a part of the units has about the errors of all."""
+    session.connection.execute(
+        "CREATE OR REPLACE TABLE people AS SELECT i AS patient, i % 2 = 0 AS even, "
+        "CASE WHEN i % 5 > 0 THEN 1930 + i % 80 END AS born FROM range(20_000) t(i)"
+    )
+    session.sql(PROTECT.format(BOUNDS).replace("visits", "people"))
+    session.sql("CALL dp_domain('people', 'born', bounds := [1900, 2025])")
+
+    def error() -> float:
+        rows = session.sql("FROM dp_check('people', by := 'even', auto := false)").fetchall()
+        (words,) = [value for _, name, value in rows if name == "sum(born)"]
+        (declared,) = re.findall(r"^([\d.]+) % as declared", words)
+        return float(declared)
+
+    whole = error()
+    assert whole < 0.5
+    monkeypatch.setattr(bound_report, "MOST_PAIRS", 4000)
+    assert error() == pytest.approx(whole, rel=0.2)
 
 
 def test_nothing_is_stored_or_charged(tmp_path: Path) -> None:

@@ -8,7 +8,18 @@ import math
 import numpy as np
 import pytest
 
-from dpsql.answer.bound_errors import Kept, Noise, Pairs, bounded_sums, kept, kept_share, mean_error, total_error
+from dpsql.answer.bound_errors import (
+    PEOPLE,
+    ROWS,
+    Kept,
+    Noise,
+    Pairs,
+    bounded_sums,
+    kept,
+    kept_share,
+    mean_error,
+    total_error,
+)
 from dpsql.answer.bound_grid import Grid, best_choice, bounds_of, factor
 from dpsql.answer.bound_words import percent
 from dpsql.answer.grouping_errors import Grouping
@@ -84,7 +95,7 @@ def test_listed_keys_without_rows_add_their_noise() -> None:
     pairs = pairs_of_units()
     none, four = (
         Grouping(("city",), Pairs(**{one: getattr(pairs, one) for one in pairs.__slots__} | {"empty": empty}), {}, 1.0,
-                 is_listed=True).error("rows", 3, 10, (0.0, 0.0), Noise(6.0))
+                 is_listed=True).error(ROWS, 3, 10, (0.0, 0.0), Noise(6.0))
         for empty in (0, 4)
     )  # fmt: skip
     # below 0 nothing is shown, so half of the mean size of the noise is left
@@ -101,9 +112,8 @@ def test_bounds_never_are_those_of_one_value() -> None:
     quantiles = tuple(float(index) for index in range(-3, len(QUANTILES) - 3))
     spread = ValueSpread(10**6, -1e9, 1e9, quantiles, {}, {})
     listed = bounds_of(spread)
-    assert listed == ((-5.0, 10.0), (-2.0, 5.0), (-1.0, 5.0), (0.0, 2.0), (0.0, 5.0)) or all(
-        abs(end) <= 10.0 for bounds in listed for end in bounds
-    )
+    assert {low for low, _ in listed} == {-5.0, -1.0, 0.0}
+    assert {high for _, high in listed} == {2.0, 5.0, 10.0}
     assert all(low < high for low, high in listed)
 
 
@@ -111,7 +121,7 @@ def test_the_best_of_a_grid_has_the_least_geometric_mean() -> None:
     grid = Grid((1, 2, 5), (1, 2), {"cost": ((0.0, 5.0), (0.0, 10.0))})
 
     def error(place: int, groups: int, rows: int, number: str, bounds: tuple[float, float]) -> float:
-        size = {"people": 1.0, "rows": 1.0 + (rows - 2) ** 2}.get(number, 1.0 + abs(bounds[1] - 10.0))
+        size = {PEOPLE: 1.0, ROWS: 1.0 + (rows - 2) ** 2}.get(number, 1.0 + abs(bounds[1] - 10.0))
         return size * (1.0 + (groups - 2 - place) ** 2)
 
     best = best_choice(grid, 1, error)
