@@ -84,6 +84,6 @@ def least_kept(
     for column in columns:
         sql = kept_rows_sql(schema.relation, unit, column, *bounds)
         (row,) = read_rows(engine, sql, timeout_seconds=seconds_left(deadline)).to_pylist()
-        if row["kept"] is not None:
-            shares[column] = float(row["kept"])
+        if row["share"] is not None:
+            shares[column] = float(row["share"])
     return min(shares.items(), key=lambda one: one[1]) if shares else None

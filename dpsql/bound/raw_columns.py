@@ -30,5 +30,5 @@ def kept_rows_sql(relation: str, unit: str, key: str, max_groups: int | None, ma
         f"WITH pairs AS (SELECT {quote(unit)} AS unit, {quote(key)} AS group_key, count(*) AS row_count "
         f"FROM {relation} WHERE {quote(unit)} IS NOT NULL GROUP BY ALL), "
         "counted AS (SELECT row_count, count(*) OVER (PARTITION BY unit) AS groups FROM pairs) "
-        f"SELECT CAST(sum({rows} * {groups}) / sum(row_count) AS DOUBLE) AS kept FROM counted"
+        f"SELECT CAST(sum({rows} * {groups}) / sum(row_count) AS DOUBLE) AS share FROM counted"
     )
