@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dpsql.answer.links import unit_column
 from dpsql.answer.raw_groups import read_rows
 from dpsql.bound.raw_columns import distinct_counts_sql, kept_rows_sql
-from dpsql.engine import Engine, seconds_left
+from dpsql.engine import Engine
 from dpsql.model.environment import TableSchema, folded
 from dpsql.state import Policy
 
@@ -64,7 +64,7 @@ def least_kept(
     columns: Sequence[str],
     bounds: tuple[int | None, int | None],
     engine: Engine,
-    deadline: float,
+    timeout_seconds: float | None = None,
 ) -> tuple[str, float] | None:
     """Return the column by which bounds keep the least share of the rows, and the share; None without rows.
 
@@ -74,16 +74,15 @@ def least_kept(
         columns: those that may be grouped by.
         bounds: most groups of a unit, and most rows in each; None for any number.
         engine: where the rows are.
-        deadline: moment, by ``time.monotonic``, at which the reading ends.
+        timeout_seconds: limit of time.
 
     Raises:
         EngineError: the limit of time was reached.
 
     """
-    shares = {}
-    for column in columns:
-        sql = kept_rows_sql(schema.relation, unit, column, *bounds)
-        (row,) = read_rows(engine, sql, timeout_seconds=seconds_left(deadline)).to_pylist()
-        if row["share"] is not None:
-            shares[column] = float(row["share"])
+    if not columns:
+        return None
+    sql = kept_rows_sql(schema.relation, unit, columns, *bounds)
+    rows = read_rows(engine, sql, timeout_seconds=timeout_seconds).to_pylist()
+    shares = {columns[row["place"]]: float(row["share"]) for row in rows if row["share"] is not None}
     return min(shares.items(), key=lambda one: one[1]) if shares else None

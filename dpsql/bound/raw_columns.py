@@ -13,22 +13,31 @@ def distinct_counts_sql(relation: str, columns: Sequence[str]) -> str:
     return f"SELECT count(*) AS row_count{counts} FROM {relation}"
 
 
-def kept_rows_sql(relation: str, unit: str, key: str, max_groups: int | None, max_rows: int | None) -> str:
-    """Return SQL for one number: the share of the rows that bounds keep, grouped by a column.
+def kept_rows_sql(
+    relation: str, unit: str, columns: Sequence[str], max_groups: int | None, max_rows: int | None
+) -> str:
+    """Return SQL for the share of the rows that bounds keep, grouped by each of some columns.
 
     Args:
         relation: the rows.
         unit: column of the unit.
-        key: column that is grouped by.
+        columns: those that are grouped by, each by itself.
         max_groups: most groups of a unit; None for any number.
         max_rows: most rows of a unit in each; None for any number.
+
+    Returns:
+        A SELECT with columns place (of the column) and share, which is NULL without rows.
 
     """
     rows = "row_count" if max_rows is None else f"least(row_count, {max_rows})"
     groups = "1.0" if max_groups is None else f"least(1.0, {max_groups} / groups)"
-    return (
-        f"WITH pairs AS (SELECT {quote(unit)} AS unit, {quote(key)} AS group_key, count(*) AS row_count "
-        f"FROM {relation} WHERE {quote(unit)} IS NOT NULL GROUP BY ALL), "
-        "counted AS (SELECT row_count, count(*) OVER (PARTITION BY unit) AS groups FROM pairs) "
-        f"SELECT CAST(sum({rows} * {groups}) / sum(row_count) AS DOUBLE) AS share FROM counted"
-    )
+    selects = []
+    for place, column in enumerate(columns):
+        pairs = (
+            f"SELECT {quote(unit)} AS unit, {quote(column)} AS group_key, count(*) AS row_count FROM {relation} "
+            f"WHERE {quote(unit)} IS NOT NULL GROUP BY ALL"
+        )
+        counted = f"SELECT row_count, count(*) OVER (PARTITION BY unit) AS groups FROM ({pairs})"
+        share = f"CAST(sum({rows} * {groups}) / sum(row_count) AS DOUBLE)"
+        selects.append(f"SELECT {place} AS place, {share} AS share FROM ({counted})")
+    return " UNION ALL ".join(selects)

@@ -49,7 +49,7 @@ def kept_note(name: str, before: Policy, after: Policy, engine: Engine) -> str:
         if count_rows(engine, schema.relation, unit, _SECONDS) > MOST_ROWS:
             return ""
         columns = group_columns(schema, after, engine, seconds_left(deadline))
-        found = least_kept(schema, unit, columns, bounds, engine, deadline)
+        found = least_kept(schema, unit, columns, bounds, engine, seconds_left(deadline))
         if found and found[1] < _WORTH_TELLING:
             column, share = found
             return (
