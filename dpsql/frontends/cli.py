@@ -216,6 +216,19 @@ COMMANDS = (
         "what was released, to whom, at what price",
         (*_DATABASE, *_READER, *_OUTPUT),
     ),
+    Command(
+        "check",
+        "dpsql.frontends.commands.statements",
+        "what the declared bounds of a table keep, and better bounds; reads raw rows, for the curator alone",
+        (
+            *_DATABASE,
+            _argument("table", metavar="TABLE", help="a protected table"),
+            _argument(
+                "--by", action="append", metavar="COLUMN", help="group by it (may be repeated; default: likely columns)"
+            ),
+            _argument("--plot", action="store_true", help="also draw errors against the bounds on groups and rows"),
+        ),
+    ),
     Command("policy", "dpsql.frontends.commands.statements", "what the curator has declared", (*_DATABASE, *_OUTPUT)),
     Command(
         "shell",

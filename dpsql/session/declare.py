@@ -42,14 +42,26 @@ from dpsql.state import NANO_PER_RHO, ClearedAnalyst, checked
 __all__ = ["ARGUMENTS", "BUDGET", "TABLE_RULES", "StateAccess", "declare", "split_name", "unit_as_named"]
 
 
-def declare(call: FunctionCall, access: StateAccess, engine: Engine) -> str:
+def declare(call: FunctionCall, access: StateAccess, engine: Engine, *, tells_of_rows: bool = False) -> str:
     """Carry out one declaration; returns a sentence that says what now holds.
+
+    Args:
+        call: the declaration.
+        access: the state to declare in.
+        engine: knows tables and views.
+        tells_of_rows: whether the sentence may say how many rows new bounds keep. Only the curator may read it then.
 
     Raises:
         PolicyError: an argument is missing, unknown or contradicts an earlier declaration; nothing changed.
 
     """
-    return _DECLARE[call.name](Arguments(call), access, engine)
+    before = access.read().policy() if tells_of_rows and not _BOUNDS.isdisjoint(call.named) else None
+    told = _DECLARE[call.name](Arguments(call), access, engine)
+    if before:
+        from dpsql.session.declarations.kept_rows import kept_note  # noqa: PLC0415 — few declarations need it
+
+        told += kept_note(Arguments(call).names[0], before, access.read().policy(), engine)
+    return told
 
 
 def _declare_analyst(arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
@@ -108,6 +120,7 @@ _ACCEPTED = {
 }
 
 
+_BOUNDS = frozenset({"max_groups_contributed", "max_rows_per_group"})
 _DECLARE: Mapping[str, Callable[[Arguments, StateAccess, Engine], str]] = {
     "dp_unit": declare_unit,
     "dp_protect": declare_protected,

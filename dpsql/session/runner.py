@@ -262,7 +262,8 @@ class StatementRunner:
         match call.name:
             case name if name in DECLARATIONS:
                 # one row that says what now holds
-                return text_table(("declared",), [(declare(call, self.access, self.engine),)])
+                told = declare(call, self.access, self.engine, tells_of_rows=self._logs_changes)
+                return text_table(("declared",), [(told,)])
             case "dp_query":
                 return self.answer(*asked_query(call), reader, timeout_seconds)
             case "dp_explain":
@@ -271,6 +272,10 @@ class StatementRunner:
                 return describe_table(self.answerable(*asked_query(call), reader)[0])
             case "dp_budget":
                 return self._budget(call, reader)
+            case "dp_check":
+                from dpsql.session.bound_check import check_bounds  # noqa: PLC0415 — few statements need it
+
+                return check_bounds(call, self.access, self.engine, StatementRunner)
         asked = wanted(call, call.named)
         state = self.access.read()
         match call.name:
@@ -289,11 +294,8 @@ class StatementRunner:
             raise ParseError(f"SHOW TABLES and DESCRIBE take no options, and {next(iter(options))} is one")
         state = self.access.read()
         policy = state.policy()
-        tables = AskableTables(policy, self.engine)
-        if isinstance(statement, ShowTables):
-            return tables.names()
-        outside = environment(policy, self.engine, self.sandbox, Reader.of(reader, policy), state.history)
-        return tables.described(statement, outside)
+        outside = partial(environment, policy, self.engine, self.sandbox, Reader.of(reader, policy), state.history)
+        return AskableTables(policy, self.engine).shown(statement, outside)
 
     def _budget(self, call: FunctionCall, reader: str) -> Result:
         asked = wanted(call, {name: value for name, value in call.named.items() if name != "analysts"})

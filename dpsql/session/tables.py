@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from dpsql.model.environment import Column, Environment, TableSchema
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote
 from dpsql.session.declare import split_name
-from dpsql.sql.show import DescribeTable
+from dpsql.sql.show import DescribeTable, ShowStatement, ShowTables
 from dpsql.sql.source.scope import PrivateInside
 from dpsql.sql.source.sources import read_select
 from dpsql.state import Domain, Policy
@@ -41,6 +41,16 @@ class AskableTables:
     def __init__(self, policy: Policy, engine: Engine) -> None:
         self._policy = policy
         self._engine = engine
+
+    def shown(self, statement: ShowStatement, outside: Callable[[], Environment]) -> Result:
+        """Build the answer of SHOW TABLES or DESCRIBE.
+
+        Args:
+            statement: the statement.
+            outside: reads policy and schemas of the reader.
+
+        """
+        return self.names() if isinstance(statement, ShowTables) else self.described(statement, outside())
 
     def names(self) -> Result:
         """Build the answer of SHOW TABLES: a row for each table."""

@@ -31,6 +31,7 @@ TABLE_FUNCTIONS = (
     "dp_budget",
     "dp_releases",
     "dp_cascade",
+    "dp_check",
     "dp_explain",
     "dp_describe",
     "dp_query",

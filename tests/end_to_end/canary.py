@@ -201,6 +201,7 @@ REFUSED = (
     ("CALL dp_new_version('visits')", AccessError),
     ("FROM dp_policy()", AccessError),
     ("CALL dp_policy()", AccessError),
+    ("FROM dp_check('visits')", AccessError),
     ("FROM dp_query($$ CALL dp_new_version('visits') $$)", QueryError),
     ("FROM dp_query($$ FROM dp_policy() $$)", QueryError),
     ("FROM dp_explain($$ CALL dp_public('unprotected') $$)", QueryError),

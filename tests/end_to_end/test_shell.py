@@ -170,6 +170,8 @@ def test_a_shell_without_the_data_asks_a_server(tmp_path: Path) -> None:
                 f"FROM dp_query($$ {query} $$, rho := 0.7, delta := 1e-6);\n"
                 "SELECT heading FROM dp_receipt() WHERE heading = 'price';\n"
                 "CALL dp_public('t');\n"
+                "CREATE TABLE kept AS FROM dp_check('t', by := 'k');\n"
+                "FROM kept;\n"
                 "FROM t;\n"
                 "CALL dp_server(NULL);\n"
                 "FROM dp_query($$ SELECT count(*) FROM t $$, rho := 0.1);\n",

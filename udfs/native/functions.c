@@ -44,6 +44,7 @@ static const Signature signatures[] = {
     {"dp_releases", 0, {0}},
     {"dp_policy", 0, {0}},
     {"dp_cascade", 0, {"query_hash"}},
+    {"dp_check", 1, {"by", "auto", "plot"}},
     {"dp_receipt", 0, {0}},
     {"dp_unit", 1, {BUDGET, "replace"}},
     {"dp_protect", 1, {"unit", "privacy_unit_column", TABLE_RULES, BUDGET, "separate_people", "replace"}},

@@ -1,4 +1,4 @@
-"""Commands that run one statement and show its result: query, explain, budget, releases and policy."""
+"""Commands that run one statement and show its result: query, explain, budget, releases, check and policy."""
 
 from __future__ import annotations
 
@@ -59,6 +59,15 @@ def releases(arguments: argparse.Namespace) -> None:
     """Show what was released."""
     with writable(arguments), open_books(arguments) as session:
         show(_reader(session, arguments).sql("FROM dp_releases()"), arguments, listing=short_hashes)
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Show what the bounds of a table keep of its raw rows, and better bounds."""
+    by = [text_literal(column) for column in arguments.by or ()]
+    options = [f", by := [{', '.join(by)}]"] * bool(by) + [", plot := true"] * bool(arguments.plot)
+    with open_session(arguments) as session, progress("checking", None):
+        result = session.sql(f"FROM dp_check({text_literal(arguments.table)}{''.join(options)})")
+    print(sections(result), end="")
 
 
 def policy(arguments: argparse.Namespace) -> None:

@@ -61,6 +61,8 @@ _ONE_TEXT = {**dict.fromkeys(DECLARATIONS, "declared"), "dp_server": "answers co
 RECEIPT_FUNCTION = "dp_receipt"
 """Function of the shell that answers with the receipt of the last private answer."""
 _RECEIPT_COLUMNS = ("heading", "sentence")
+_TEXT_COLUMNS = {RECEIPT_FUNCTION: _RECEIPT_COLUMNS, "dp_check": ("section", "name", "value")}
+"""Functions whose answer is columns of text that are known before it is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,8 @@ class Helper:
         """Return names and types of the answer; they cost nothing."""
         if call.name in _ONE_TEXT:
             return [_ONE_TEXT[call.name]], [wire_type("VARCHAR")]
-        if call.name == RECEIPT_FUNCTION:
-            return list(_RECEIPT_COLUMNS), [wire_type("VARCHAR")] * len(_RECEIPT_COLUMNS)
+        if names := _TEXT_COLUMNS.get(call.name):
+            return list(names), [wire_type("VARCHAR")] * len(names)
         if call.name == "dp_query":
             columns = self._ask(Call("dp_describe", call.arguments).statement).fetchall()
             return [name for name, _ in columns], [wire_type(kind) for _, kind in columns]

@@ -1,0 +1,156 @@
+"""Expected errors of answers under bounds, from the exact rows of each unit in each group.
+
+A unit in n groups counts in each with probability min(1, m / n). Its rows in a group are cut to a number c, and sums of
+more values are scaled down to c values, as `dpsql/bound/formulations.py` has it. The noise is that of the plan. So
+errors are expectations by formula, and nothing is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+PEOPLE, ROWS = "count(DISTINCT unit)", "count(*)"
+"""The numbers of a group beside the sums of columns, which are named by the columns."""
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The noise of one number of each group, and the rule by which groups are shown.
+
+    Attributes:
+        sigma: standard deviation of the noise of the number.
+        threshold: number that the noisy count of units must exceed; None if all groups are shown.
+        count_sigma: standard deviation of the noise of that count.
+
+    """
+
+    sigma: float
+    threshold: float | None = None
+    count_sigma: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Rows of units in groups: one place per (unit, group) in each array.
+
+    Attributes:
+        key: number of the group.
+        groups: number of groups of the unit.
+        most_rows: most rows of the unit in any of its groups.
+        rows: number of rows of the unit in the group.
+        counts: number of values that are not NULL, by column.
+        totals: sum of the values, by column.
+        clamped: sum of the clamped values, by column and bounds.
+        names: of the groups.
+        empty: number of listed keys without a row.
+
+    """
+
+    key: Integers
+    groups: Integers
+    most_rows: Integers
+    rows: Integers
+    counts: Mapping[str, Integers]
+    totals: Mapping[str, Floats]
+    clamped: Mapping[tuple[str, tuple[float, float]], Floats]
+    names: tuple[str, ...]
+    empty: int = 0
+
+    def added_up(self, values: npt.ArrayLike) -> Floats:
+        """Return the sum of values in each group."""
+        weights = np.broadcast_to(np.asarray(values, dtype=np.float64), self.key.shape)
+        return np.bincount(self.key, weights, len(self.names)).astype(np.float64)
+
+    def unit_quantile(self, values: Integers, share: float) -> int:
+        """Return the least number that a share of the units does not exceed, of numbers that a unit has once."""
+        order = np.argsort(values, kind="stable")
+        weights = np.cumsum(1.0 / self.groups[order])
+        # the last weights are sums of thirds and the like
+        place = np.searchsorted(weights, share * weights[-1] * (1.0 - 1e-9))
+        return int(values[order[min(int(place), len(order) - 1)]])
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The part of the numbers of all groups that bounds keep: its mean and variance over the choice of groups."""
+
+    mean: Floats
+    variance: Floats
+
+
+def kept_share(groups: Integers, max_groups: int | None) -> Floats:
+    """Return the probability with which a unit counts in a group of its own."""
+    return np.ones(len(groups)) if max_groups is None else np.minimum(1.0, max_groups / groups)
+
+
+def bounded_sums(pairs: Pairs, column: str, bounds: tuple[float, float], max_rows: int | None) -> Floats:
+    """Return the sum of a unit in a group under bounds of a row and a cap on rows."""
+    sums = pairs.clamped[column, bounds]
+    if max_rows is None:
+        return sums
+    return sums * np.minimum(1.0, max_rows / np.maximum(pairs.counts[column], 1))
+
+
+def kept(pairs: Pairs, values: npt.ArrayLike, share: Floats) -> Kept:
+    """Return the part of the groups' numbers that is kept if a unit counts in each group with a probability."""
+    each = np.broadcast_to(np.asarray(values, dtype=np.float64), share.shape)
+    return Kept(pairs.added_up(each * share), pairs.added_up(each**2 * share * (1.0 - share)))
+
+
+def mean_error(true: Floats, mean: Floats, sigma: Floats, floor: float = -math.inf) -> Floats:
+    """Return E|x - true| of a normal number x, where a number up to the floor is shown as 0.
+
+    Args:
+        true: the true numbers.
+        mean: of the normal numbers.
+        sigma: their standard deviation.
+        floor: numbers up to it count as 0; then the error is that of 0.
+
+    >>> float(mean_error(np.zeros(1), np.zeros(1), np.ones(1))[0]) == math.sqrt(2 / math.pi)
+    True
+    """
+    # with G(a) = E[(x - true); x > a], the error above the floor h is 2 G(max(h, true)) - G(h)
+    above = 2.0 * _tail_mean(np.maximum(floor, true), true, mean, sigma) - _tail_mean(floor, true, mean, sigma)
+    return above + np.abs(true) * (1.0 - _tail(floor, mean, sigma))
+
+
+def total_error(true: Floats, number: Kept, noise: Noise, people: Kept | None, *, is_positive: bool) -> float:
+    """Return the expected errors of all groups, added up.
+
+    Args:
+        true: the true numbers.
+        number: the part that bounds keep.
+        noise: of the number.
+        people: the count of units that decides if a group is shown; None if it is the number itself.
+        is_positive: whether a number below 0 is shown as 0.
+
+    """
+    sigma = np.sqrt(number.variance + noise.sigma**2)
+    floor = 0.0 if is_positive else -math.inf
+    if noise.threshold is None:
+        return float(mean_error(true, number.mean, sigma, floor).sum())
+    if people is None:
+        return float(mean_error(true, number.mean, sigma, noise.threshold).sum())
+    shown = _tail(noise.threshold, people.mean, np.sqrt(people.variance + noise.count_sigma**2))
+    return float((shown * mean_error(true, number.mean, sigma, floor) + (1.0 - shown) * np.abs(true)).sum())
+
+
+def _tail(end: npt.ArrayLike, mean: Floats, sigma: Floats) -> Floats:
+    """Return the probability that a normal number exceeds an end."""
+    return 0.5 * np.asarray(_erfc((np.asarray(end) - mean) / np.maximum(sigma, 1e-12) / math.sqrt(2.0)))
+
+
+def _tail_mean(end: npt.ArrayLike, true: Floats, mean: Floats, sigma: Floats) -> Floats:
+    """Return E[(x - true); x > end] of a normal number x."""
+    width = np.maximum(sigma, 1e-12)
+    score = (np.asarray(end) - mean) / width
+    return (mean - true) * _tail(end, mean, width) + width * np.exp(-0.5 * score**2) / math.sqrt(2.0 * math.pi)
