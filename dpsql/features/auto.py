@@ -16,7 +16,7 @@ level. docs/proofs/auto.md has the rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -34,6 +34,7 @@ from dpsql.features.auto_choices import Expected, chosen_groups, found_bounds, h
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
 from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, chosen_norm, rounded_up
 from dpsql.features.auto_price import may_come, open_price
+from dpsql.features.auto_purposes import groups_for_ratios, ratio_groups, ratio_kind, ratio_norm
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, auto_share, part_for_auto
 from dpsql.mechanism.histogram import NoisyHistogram, count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of
@@ -41,7 +42,7 @@ from dpsql.mechanism.window import free_level
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import NotFound
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, KEYS_FIRST, NANO, Statistic
-from dpsql.model.private_query import AutoBounds, AutoGroups, FoundBounds, FrameQuery, PrivateQuery
+from dpsql.model.private_query import AutoBounds, AutoGroups, AutoQuestion, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.features.auto import GROUPS, with_max_groups
 from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, to_arrow
@@ -147,20 +148,42 @@ def origin_sentence(level: AutoLevel) -> str:
 
 def found_so_far(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State) -> FoundBounds:
     """Return the bounds that stored histograms tell for the sums of a query, or why they tell none."""
-    found: dict[Statistic, tuple[float, float] | NotFound] = {}
+    query, found = replace(query, auto_levels=levels), dict[Statistic, tuple[float, float] | NotFound]()
+    is_ratio = ratio_kind(query) is not None
     for asked, level in zip(query.auto, levels, strict=True):
         if not level.is_stored:
             continue
         if isinstance(asked, AutoGroups):
             is_first = query.frame.mechanism == KEYS_FIRST
-            if is_first and _most_groups(replace(query, auto_levels=levels), asked, state) == 1:
+            is_known = not query.is_open or not groups_for_ratios(query, asked)
+            if is_first and is_known and _most_groups(query, asked, state) == 1:
                 # rounds of key selection are for units with several keys
                 found[GROUPS] = (1.0, 1.0)
+            continue
+        if is_ratio and asked.statistic.kind == "rows_norm":
+            if all(one.is_stored for one, question in zip(levels, query.auto, strict=True) if _tells(question, asked)):
+                norm = ratio_norm(query, asked, _groups_beside(query, state), state.side_table)
+                found[asked.statistic] = -norm, norm
             continue
         point = Question(asked).point(state.side_table, level.rho_nano)
         bounds = _found_norm(asked, query, point) if asked.is_norm else found_bounds(point.noisy_values, point.sigma)
         found[asked.statistic] = _usable(bounds, asked, point)
     return found
+
+
+def _tells(question: AutoQuestion, asked: AutoBounds) -> bool:
+    """Return whether the choice of a norm for ratios follows from a question: its own, or that for groups."""
+    return question == asked or isinstance(question, AutoGroups)
+
+
+def _groups_beside(query: FrameQuery, state: State) -> Sequence[int]:
+    """Return the numbers of groups that may be chosen together with rows in each of them."""
+    asked = query.auto[0]
+    if not isinstance(asked, AutoGroups):
+        return (query.frame.bounding.max_groups or 1,)
+    if asked.chosen or not groups_for_ratios(query, asked):
+        return (asked.chosen or _most_groups(query, asked, state),)
+    return asked.candidates
 
 
 def _usable(bounds: tuple[float, float] | None, asked: AutoBounds, point: Point) -> tuple[float, float] | NotFound:
@@ -205,6 +228,8 @@ def _settled(query: FrameQuery, state: State) -> FrameQuery:
 
 def _most_groups(query: FrameQuery, asked: AutoGroups, state: State) -> int:
     """The number of groups that a histogram chooses for a query."""
+    if groups_for_ratios(query, asked):
+        return ratio_groups(query, asked, state.side_table)
     point = Question(asked).point(state.side_table, query.auto_levels[0].rho_nano)
     # what a query that leaves this level for AUTO has for its statistics
     rho = point.rho_nano * (AUTO_PARTS - 1) / NANO
