@@ -1,6 +1,6 @@
 """Quantiles and averages that name no bounds, against bounds by hand: half widths, cover and errors.
 
-    python -m benchmarks.quantile_bounds [--releases 12] [--epsilon 0.5] [--delta 1e-6] [--seed 1]
+    python -m benchmarks.quantile_bounds [--releases 4] [--epsilon 0.5] [--delta 1e-6] [--seed 1] [--auto-alone]
 
 Each table is asked for the median and the 95 % quantile of a value by group, and for its average. The policy names the
 privacy unit alone. By hand are bounds (m, r) in the policy: m groups of a unit, and r rows of it in a group. ``counts``
@@ -12,10 +12,11 @@ intervals that hold the quantile of all rows.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -28,6 +29,12 @@ Random = np.random.Generator
 Integers = npt.NDArray[np.int64]
 BY_HAND = ((1, 1), (1, 4), (4, 1), (4, 4))
 SHARES = (0.5, 0.95)
+_QUANTILES = ", ".join(
+    f"quantile_cont(value, {share}) AS q{number}, dp_interval_low(q{number}), dp_interval_high(q{number})"
+    for number, share in enumerate(SHARES)
+)
+Truth = Mapping[str, tuple[float, ...]]
+"""Quantiles, and the average, of all rows by group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,81 +115,73 @@ def _session(rows: pa.Table, keys: tuple[str, ...], bounds: tuple[int, int] | No
     return session
 
 
-def _half_widths(session: dpsql.Session, truth: dict[str, list[float]], asked: argparse.Namespace) -> dict[str, Any]:
-    """Return mean half widths and cover of both quantiles, the number of shown groups, and the bounds of a unit."""
-    calls = ", ".join(
-        f"quantile_cont(value, {share}) AS q{number}, dp_interval_low(q{number}) AS l{number}, "
-        f"dp_interval_high(q{number}) AS h{number}"
-        for number, share in enumerate(SHARES)
-    )
-    widths: list[list[float]] = [[] for _ in SHARES]
-    holds: list[list[bool]] = [[] for _ in SHARES]
-    shown, last = [], ""
+@dataclass(slots=True)
+class Found:
+    """Numbers of all releases: of each quantile half widths and whether they hold it; errors of averages; groups."""
+
+    widths: tuple[list[float], list[float]]
+    holds: tuple[list[bool], list[bool]]
+    errors: list[float]
+    groups: list[int]
+    bounds: list[str]
+
+    def line(self) -> str:
+        """Return the means as columns, and the bounds of each release."""
+        means = [f"{np.mean(one):9.1%}" if one else f"{'':9}" for one in (*self.widths, self.errors)]
+        cover = [f"{np.mean(one):6.3f}" if one else f"{'':6}" for one in self.holds]
+        return f"{means[0]}{means[1]} {' '.join(cover)} {np.mean(self.groups):6.1f}{means[2]}  {' '.join(self.bounds)}"
+
+
+def _measured(
+    rows: pa.Table, keys: tuple[str, ...], bounds: tuple[int, int] | None, truth: Truth, asked: argparse.Namespace
+) -> Found:
+    """Return the numbers of releases, each in a session of its own, so that AUTO chooses each time."""
+    found = Found(([], []), ([], []), [], [], [])
+    level = {"epsilon": asked.epsilon, "delta": asked.delta}
     for _ in range(asked.releases):
-        text = f"SELECT key, {calls} FROM data GROUP BY key"
-        answer = session.sql(text, epsilon=asked.epsilon, delta=asked.delta, refresh=True)
-        found = answer.fetchall()
-        shown.append(len(found))
-        last = str(answer.receipt)
-        for key, *numbers in found:
-            for number, true in enumerate(truth.get(key, ())):
+        with _session(rows, keys, bounds) as session:
+            answer = session.sql(f"SELECT key, {_QUANTILES} FROM data GROUP BY key", **level)
+            groups = answer.fetchall()
+            receipt = str(answer.receipt)
+            averages = session.sql("SELECT key, avg(value) FROM data GROUP BY key", **level).fetchall()
+        found.groups.append(len(groups))
+        for key, *numbers in groups:
+            for number, true in enumerate(truth.get(key, ())[: len(SHARES)]):
                 _, low, high = numbers[3 * number : 3 * number + 3]
-                widths[number].append((high - low) / 2.0 / true)
-                holds[number].append(low <= true <= high)
-    return {
-        "widths": [float(np.mean(one)) if one else float("nan") for one in widths],
-        "cover": [float(np.mean(one)) if one else float("nan") for one in holds],
-        "groups": float(np.mean(shown)),
-        "receipt": last,
-    }
+                found.widths[number].append((high - low) / 2.0 / true)
+                found.holds[number].append(low <= true <= high)
+        found.errors += [abs(value / truth[key][-1] - 1.0) for key, value in averages if value and key in truth]
+        if not bounds:
+            chosen = re.search(r"max_groups = (\d+)", receipt), re.search(r"at most (\d+) rows? of a", receipt)
+            found.bounds.append("x".join(one.group(1) if one else "-" for one in chosen))
+    return found
 
 
-def _average_error(session: dpsql.Session, truth: dict[str, float], asked: argparse.Namespace) -> tuple[float, float]:
-    """Return the mean relative error of the shown averages, and the number of shown groups."""
-    errors, shown = [], []
-    for _ in range(asked.releases):
-        text = "SELECT key, avg(value) FROM data GROUP BY key"
-        found = session.sql(text, epsilon=asked.epsilon, delta=asked.delta, refresh=True).fetchall()
-        shown.append(len(found))
-        errors += [abs(value / truth[key] - 1.0) for key, value in found if value is not None and key in truth]
-    return float(np.mean(errors)) if errors else float("nan"), float(np.mean(shown))
-
-
-def _truth(rows: pa.Table) -> tuple[dict[str, list[float]], dict[str, float]]:
+def _truth(rows: pa.Table) -> Truth:
     """Return the quantiles and the average of all rows by group."""
-    with dpsql.connect(threads=2) as session:
-        session.connection.register("made", rows)
+    with duckdb.connect() as connection:
+        connection.register("made", rows)
         calls = ", ".join(f"quantile_cont(value, {share})" for share in SHARES)
-        found = session.connection.sql(f"SELECT key, avg(value), {calls} FROM made GROUP BY key").fetchall()
-    return {key: quantiles for key, _, *quantiles in found}, {key: average for key, average, *_ in found}
+        found = connection.sql(f"SELECT key, {calls}, avg(value) FROM made GROUP BY key").fetchall()
+    return {key: tuple(numbers) for key, *numbers in found}
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--releases", type=int, default=12)
+    parser.add_argument("--releases", type=int, default=4)
     parser.add_argument("--epsilon", type=float, default=0.5)
     parser.add_argument("--delta", type=float, default=1e-6)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--auto-alone", action="store_true")
     asked = parser.parse_args()
-    print(
-        f"{'table':22} {'bounds':>14} {'median':>8} {'95 %':>8} {'cover':>6} {'cover':>6} {'groups':>7} {'average':>8}"
-    )
+    titles = ("median", "95 %", "cover", "cover", "groups", "average")
+    print(f"{'table':22}{'bounds':>8}" + "{:>9}{:>9} {:>6} {:>6} {:>6}{:>9}".format(*titles))
     for name, table in TABLES.items():
         rows = table.rows(np.random.default_rng(asked.seed))
-        quantiles, averages = _truth(rows)
-        ways = {"AUTO": None, "counts": table.counts, **{f"{m} x {r}": (m, r) for m, r in BY_HAND}}
-        for way, bounds in ways.items():
-            with _session(rows, table.keys, bounds) as session:
-                one = _half_widths(session, quantiles, asked)
-                error, _ = _average_error(session, averages, asked)
-            print(
-                f"{name:22} {way:>14} {one['widths'][0]:8.1%} {one['widths'][1]:8.1%} {one['cover'][0]:6.3f} "
-                f"{one['cover'][1]:6.3f} {one['groups']:7.1f} {error:8.1%}",
-                flush=True,
-            )
-            if way == "AUTO":
-                print("\n".join(line for line in one["receipt"].split("\n") if "AUTO" in line))
+        truth, by_hand = _truth(rows), {"counts": table.counts, **{f"{m} x {r}": (m, r) for m, r in BY_HAND}}
+        for way, bounds in {"AUTO": None, **({} if asked.auto_alone else by_hand)}.items():
+            print(f"{name:22}{way:>8}{_measured(rows, table.keys, bounds, truth, asked).line()}", flush=True)
 
 
 if __name__ == "__main__":
