@@ -16,7 +16,7 @@ level. docs/proofs/auto.md has the rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -42,7 +42,7 @@ from dpsql.mechanism.window import free_level
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import NotFound
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, KEYS_FIRST, NANO, Statistic
-from dpsql.model.private_query import AutoBounds, AutoGroups, AutoQuestion, FoundBounds, FrameQuery, PrivateQuery
+from dpsql.model.private_query import AutoBounds, AutoGroups, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.features.auto import GROUPS, with_max_groups
 from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, to_arrow
@@ -161,29 +161,13 @@ def found_so_far(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State)
                 found[GROUPS] = (1.0, 1.0)
             continue
         if is_ratio and asked.statistic.kind == "rows_norm":
-            if all(one.is_stored for one, question in zip(levels, query.auto, strict=True) if _tells(question, asked)):
-                norm = ratio_norm(query, asked, _groups_beside(query, state), state.side_table)
+            if norm := ratio_norm(query, asked, partial(_most_groups, query, state=state), state.side_table):
                 found[asked.statistic] = -norm, norm
             continue
         point = Question(asked).point(state.side_table, level.rho_nano)
         bounds = _found_norm(asked, query, point) if asked.is_norm else found_bounds(point.noisy_values, point.sigma)
         found[asked.statistic] = _usable(bounds, asked, point)
     return found
-
-
-def _tells(question: AutoQuestion, asked: AutoBounds) -> bool:
-    """Return whether the choice of a norm for ratios follows from a question: its own, or that for groups."""
-    return question == asked or isinstance(question, AutoGroups)
-
-
-def _groups_beside(query: FrameQuery, state: State) -> Sequence[int]:
-    """Return the numbers of groups that may be chosen together with rows in each of them."""
-    asked = query.auto[0]
-    if not isinstance(asked, AutoGroups):
-        return (query.frame.bounding.max_groups or 1,)
-    if asked.chosen or not groups_for_ratios(query, asked):
-        return (asked.chosen or _most_groups(query, asked, state),)
-    return asked.candidates
 
 
 def _usable(bounds: tuple[float, float] | None, asked: AutoBounds, point: Point) -> tuple[float, float] | NotFound:

@@ -187,7 +187,7 @@ class Expected:
 
 
 def held_groups(noisy: Floats, sigma: float, ends: Sequence[int]) -> tuple[Floats, Floats] | None:
-    """Return units, and the middle of the numbers of groups, of each place that is likely to hold some; None if none is.
+    """Return units, and the middle of the numbers of groups, of places that are likely to hold some; None without any.
 
     Where no place by itself holds units, neighbouring ones are added up.
 

@@ -7,7 +7,7 @@ are chosen together from both histograms of units, by groups and by norms of row
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dpsql.features.auto_choices import held_groups
 from dpsql.features.auto_histograms import Question
@@ -59,21 +59,35 @@ def ratio_groups(query: FrameQuery, asked: AutoGroups, side_table: SideTable) ->
     return chosen_cuts(people, asked.candidates, use)[0]
 
 
-def ratio_norm(query: FrameQuery, asked: AutoBounds, groups: Sequence[int], side_table: SideTable) -> float:
-    """Return the norm of rows that stored histograms choose for ratios. It bounds the rows in each group without NORM.
+def ratio_norm(
+    query: FrameQuery, asked: AutoBounds, most_groups: Callable[[AutoGroups], int], side_table: SideTable
+) -> float | None:
+    """Return the norm of rows that stored histograms choose for ratios; None if one of them is not stored yet.
+
+    Without ``bounding = NORM`` it bounds a unit's rows in each of its groups.
 
     Args:
         query: the query, at its reader's levels.
         asked: the question.
-        groups: the numbers of groups that may be chosen beside it.
+        most_groups: the number of groups that AUTO chooses.
         side_table: where histograms are stored.
 
     """
+    first = query.auto[0]
+    if isinstance(first, AutoGroups) and not query.auto_levels[0].is_stored:
+        return None
     use, people = _use_and_people(query, asked, side_table)
-    if not query.frame.bounding.by_norm:
-        return float(chosen_cuts(people, groups, use)[1])
-    # on the lattice of rows
-    return math.ceil(chosen_ratio_norm(people, use) * 2.0**-COUNT_LATTICE_EXPONENT - 1e-9) * 2.0**COUNT_LATTICE_EXPONENT
+    if query.frame.bounding.by_norm:
+        # on the lattice of rows
+        steps = math.ceil(chosen_ratio_norm(people, use) * 2.0**-COUNT_LATTICE_EXPONENT - 1e-9)
+        return steps * 2.0**COUNT_LATTICE_EXPONENT
+    if not isinstance(first, AutoGroups):
+        groups: Sequence[int] = (query.frame.bounding.max_groups or 1,)
+    elif first.chosen or not groups_for_ratios(query, first):
+        groups = (first.chosen or most_groups(first),)
+    else:
+        groups = first.candidates
+    return float(chosen_cuts(people, groups, use)[1])
 
 
 def _use_and_people(query: FrameQuery, rows: AutoBounds | None, side_table: SideTable) -> tuple[RatioUse, People]:

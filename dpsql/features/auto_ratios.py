@@ -1,9 +1,9 @@
 """Bounds of a unit for answers that are ratios of its rows: quantiles, averages and spreads.
 
 Noise of a ratio is that of its counts over the rows that are counted. Scaling all people down alike changes no ratio:
-what it takes from the rows it takes from the noise, too. So bounds of a ratio are chosen by its own error. Rows of people
-who lose more than others count as a bias, since these people may differ. The choice is public computation on noisy
-histograms that were released (docs/proofs/auto.md).
+what it takes from the rows it takes from the noise, too. So bounds of a ratio are chosen by its own error. Weights that
+bounds take from some people alone count as a bias, since these people may differ. The choice is public computation on
+noisy histograms that were released (docs/proofs/auto.md).
 """
 
 from __future__ import annotations
