@@ -107,7 +107,9 @@ def _use_and_people(query: FrameQuery, rows: AutoBounds | None, side_table: Side
     most = first.candidates[-1] if isinstance(first, AutoGroups) else frame.bounding.max_groups
     known = [one for one in (most, frame.key_count) if one]
     people = coupled(held, norms) if held else supposed(norms, min(known, default=None))
-    rho = max(one.rho_nano for one in (by_rows, by_groups) if one) * (AUTO_PARTS - 1) / NANO
+    # what a query that leaves these levels for its questions has for its statistics
+    own_nano = max(one.rho_nano for one in (by_rows, by_groups) if one) * len(query.auto)
+    rho = own_nano * (AUTO_PARTS - 1) / NANO
     return RatioUse(kind, rho, frame.key_count), people
 
 

@@ -22,11 +22,14 @@ _UNSEEN = 9.0
 _BETWEEN = 0.25
 """People are taken to differ in so much of the variance of the values. The rest is within their rows."""
 _MOST_ERROR = 0.5
-"""A group with a larger error says nothing. Its threshold is about there, too."""
+"""A group with a larger error is of no use. Its threshold is about there, too."""
+_OF_NO_USE = 1e-3
+"""Of bounds by which no group is of use, those with the least error are chosen."""
+_DIGITS = 9
 _MOST_RANKS = 4096
 _MOST_ROWS = 1024
 _CLOSE = 1.02
-"""Of norms whose error is less than so many times the least one, the largest is chosen: it leaves out least."""
+"""Of norms whose use is at least the best one over this, the largest is chosen: it leaves out least."""
 _STEP = 1.0 / 8.0
 """Norms that may be chosen are so many doublings apart."""
 _TYPICAL_GROUPS = 8
@@ -41,18 +44,21 @@ class RatioKind:
         noise: noise of the ratio if a unit adds one row, times the rows of a group and sqrt(rho).
         variance: variance of a row.
         difference: by how much people are taken to differ of whom bounds leave more than of others.
+        size_power: the power of its size by which the error of a group counts.
 
     """
 
     noise: float
     variance: float
     difference: float
+    size_power: float = 1.0
 
 
 QUANTILE = RatioKind(noise=3.0, variance=0.25, difference=0.1)
 """In ranks. Running totals of some 256 cells have 1.66 times the noise of one, and 1.66 times its sensitivity."""
-AVERAGE = RatioKind(noise=0.6, variance=0.0625, difference=0.05)
-"""In intervals of the bounds: half of one for the sum, and some more for the number of rows below it."""
+AVERAGE = RatioKind(noise=0.6, variance=0.0625, difference=0.1, size_power=2.0)
+"""In intervals of the bounds: half of one for the sum, and some more for the number of rows below it. Noise is smaller
+than that of a quantile, so that the bias of the largest groups decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +155,7 @@ def supposed(norms: tuple[Floats, Floats] | None, most: int | None) -> People:
 
 
 def chosen_cuts(people: People, groups: Sequence[int], use: RatioUse) -> tuple[int, int]:
-    """Return the numbers of groups of a unit, and of its rows in each, with the least predicted error.
+    """Return the numbers of groups of a unit, and of its rows in each, with the best predicted use.
 
     Args:
         people: what units have.
@@ -161,12 +167,13 @@ def chosen_cuts(people: People, groups: Sequence[int], use: RatioUse) -> tuple[i
     # a number of groups that no unit exceeds leaves all of them
     some = [one for one in groups if one < most] + [one for one in groups if one >= most][:1]
     options = [(one, rows) for one in some for rows in _row_numbers(float(people.rows.max()))]
-    errors = [_error(people, *_cut(people, *option), use) for option in options]
-    return options[int(np.argmin(errors))]
+    # of bounds alike the first ones, whatever the last digits say
+    found = [round(_use_of(people, _cut(people, *option), use), _DIGITS) for option in options]
+    return options[int(np.argmax(found))]
 
 
 def chosen_ratio_norm(people: People, use: RatioUse) -> float:
-    """Return the norm of a unit's rows over all its groups with the least predicted error; the largest of some alike.
+    """Return the norm of a unit's rows over all its groups with the best predicted use; the largest of some alike.
 
     Args:
         people: what units have.
@@ -175,8 +182,8 @@ def chosen_ratio_norm(people: People, use: RatioUse) -> float:
     """
     last = math.log2(max(1.0, float(people.norms.max())))
     options = np.exp2(np.append(np.arange(0.0, last, _STEP), last))
-    errors = np.array([_error(people, *_scaled(people, float(norm)), use) for norm in options])
-    return float(options[np.flatnonzero(errors <= _CLOSE * errors.min())[-1]])
+    found = np.array([_use_of(people, _scaled(people, float(norm)), use) for norm in options])
+    return float(options[np.flatnonzero(found >= found.max() / _CLOSE)[-1]])
 
 
 def _row_numbers(most: float) -> Iterator[int]:
@@ -201,8 +208,16 @@ def _scaled(people: People, norm: float) -> tuple[Floats, Floats, float]:
     return people.rows * np.minimum(1.0, norm / people.norms), np.ones_like(people.rows), norm
 
 
-def _error(people: People, counted: Floats, chance: Floats, moved: float, use: RatioUse) -> float:
-    """Return the predicted error, added up over the groups.
+def _use_of(people: People, counted: tuple[Floats, Floats, float], use: RatioUse) -> float:
+    """Return the use of all groups: of each a power of its size without an error, and 0 from a large error on."""
+    errors = _errors(people, *counted, use)
+    shares = np.arange(1.0, len(errors) + 1.0) ** -use.kind.size_power
+    found = float(shares @ np.maximum(0.0, 1.0 - errors / _MOST_ERROR))
+    return found + _OF_NO_USE / (1.0 + float(errors[0]))
+
+
+def _errors(people: People, counted: Floats, chance: Floats, moved: float, use: RatioUse) -> Floats:
+    """Return the predicted error of each group, the largest group first.
 
     Of a group with U units and W counted rows, its square is (noise moved / W)^2 / rho, ninefold the sampling error of
     the counted rows, and the square of a bias. The bias is the assumed difference times the total variation between
@@ -226,7 +241,7 @@ def _error(people: People, counted: Floats, chance: Floats, moved: float, use: R
     sizes = _sizes(people, use.key_count)
     noise = kind.noise * moved / (math.sqrt(use.rho) * kept)
     squared = (noise / sizes) ** 2 + _UNSEEN * sampling / sizes + (kind.difference * variation) ** 2
-    return float(np.minimum(np.sqrt(squared), _MOST_ERROR).sum())
+    return np.sqrt(squared)
 
 
 def _sizes(people: People, key_count: int | None) -> Floats:
