@@ -1,6 +1,6 @@
 """Quantiles and averages that name no bounds, against bounds by hand: half widths, cover and errors.
 
-    python -m benchmarks.quantile_bounds [--releases 4] [--epsilon 0.5] [--delta 1e-6] [--seed 1] [--auto-alone]
+    python -m benchmarks.quantile_bounds [--releases 3] [--epsilon 0.5] [--delta 1e-6] [--seed 1] [--auto-alone]
 
 Each table is asked for the median and the 95 % quantile of a value by group, and for its average. The policy names the
 privacy unit alone. By hand are bounds (m, r) in the policy: m groups of a unit, and r rows of it in a group. ``counts``
@@ -169,7 +169,7 @@ def _truth(rows: pa.Table) -> Truth:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--releases", type=int, default=4)
+    parser.add_argument("--releases", type=int, default=3)
     parser.add_argument("--epsilon", type=float, default=0.5)
     parser.add_argument("--delta", type=float, default=1e-6)
     parser.add_argument("--seed", type=int, default=1)
