@@ -15,6 +15,7 @@ import argparse
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -137,7 +138,7 @@ def _measured(
 ) -> Found:
     """Return the numbers of releases, each in a session of its own, so that AUTO chooses each time."""
     found = Found(([], []), ([], []), [], [], [])
-    level = {"epsilon": asked.epsilon, "delta": asked.delta}
+    level: dict[str, Any] = {"epsilon": asked.epsilon, "delta": asked.delta}
     for _ in range(asked.releases):
         with _session(rows, keys, bounds) as session:
             answer = session.sql(f"SELECT key, {_QUANTILES} FROM data GROUP BY key", **level)

@@ -36,8 +36,11 @@ def ratio_kind(query: FrameQuery) -> RatioKind | None:
 
     A query with a quantile is one of quantiles. Numbers of units do not depend on how many rows a unit has.
     """
-    values = [one.value.instead if isinstance(one.value, NoValue) else one.value for one in query.estimates]
-    of_rows = [one for one in values if one != UNITS]
+    of_rows = [
+        one.value.instead if isinstance(one.value, NoValue) else one.value
+        for one in query.estimates
+        if one.value != UNITS or one.counts_rows
+    ]
     if not of_rows or not all(isinstance(one, Ratio | Spread | Quantile) for one in of_rows):
         return None
     return QUANTILE if any(isinstance(one, Quantile) for one in of_rows) else AVERAGE

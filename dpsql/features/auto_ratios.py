@@ -54,7 +54,7 @@ class RatioKind:
     size_power: float = 1.0
 
 
-QUANTILE = RatioKind(noise=3.0, variance=0.25, difference=0.1)
+QUANTILE = RatioKind(noise=3.0, variance=0.25, difference=0.05)
 """In ranks. Running totals of some 256 cells have 1.66 times the noise of one, and 1.66 times its sensitivity."""
 AVERAGE = RatioKind(noise=0.6, variance=0.0625, difference=0.1, size_power=2.0)
 """In intervals of the bounds: half of one for the sum, and some more for the number of rows below it. Noise is smaller
@@ -136,7 +136,8 @@ def coupled(groups: tuple[Floats, Floats], norms: tuple[Floats, Floats] | None) 
     middles = cuts - np.diff(cuts, prepend=0.0) / 2.0
     own, other = (np.minimum(np.searchsorted(one, middles), len(one) - 1) for one in ends)
     rows = np.maximum(1.0, norms[1][other] / np.sqrt(counts[own]))
-    return People(np.diff(cuts, prepend=0.0) * total, counts[own], rows)
+    parts: Floats = np.diff(cuts, prepend=0.0) * total
+    return People(parts, counts[own], rows)
 
 
 def supposed(norms: tuple[Floats, Floats] | None, most: int | None) -> People:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ SELECT u AS pid, 'w' || (hash(u, i) % 5)::INTEGER AS ward, 1 + (hash(i, u) % 900
 FROM range(2000) r(u), range(20) s(i)
 """
 PROTECT = "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'pid'"
-LEVEL = {"epsilon": 0.5, "delta": 1e-6}
+LEVEL: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-6}
 WEIGHED = "median(stay) is of at most 1 row of a patient in a group: patients with more weigh no more"
 
 
@@ -39,9 +40,9 @@ def rows_of(answer: dpsql.Result) -> int:
 
 def mean_half_width(answer: dpsql.Result, low: int) -> float:
     """Return the mean half width of intervals whose lower ends are in a column."""
-    ends = [(row[low], row[low + 1]) for row in answer.fetchall()]
-    assert len(ends) == 5
-    return sum(high - low for low, high in ends) / 2.0 / len(ends)
+    widths = [float(row[low + 1] - row[low]) for row in answer.fetchall()]
+    assert len(widths) == 5
+    return sum(widths) / 2.0 / len(widths)
 
 
 def test_a_median_alone_has_few_rows_of_a_person_and_beside_a_count_those_of_the_count(
