@@ -136,7 +136,7 @@ def coupled(groups: tuple[Floats, Floats], norms: tuple[Floats, Floats] | None) 
     middles = cuts - np.diff(cuts, prepend=0.0) / 2.0
     own, other = (np.minimum(np.searchsorted(one, middles), len(one) - 1) for one in ends)
     rows = np.maximum(1.0, norms[1][other] / np.sqrt(counts[own]))
-    parts: Floats = np.diff(cuts, prepend=0.0) * total
+    parts = np.asarray(np.diff(cuts, prepend=0.0) * total, dtype=np.float64)
     return People(parts, counts[own], rows)
 
 
