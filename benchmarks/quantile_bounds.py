@@ -2,6 +2,9 @@
 
     python -m benchmarks.quantile_bounds [--releases 3] [--epsilon 0.5] [--delta 1e-6] [--seed 1] [--auto-alone]
 
+Before AUTO chose by purpose, half widths of medians were 151 % by ward, 165 % by status and 764 % by diagnosis, with
+the bounds of ``counts``; averages of two known groups had an error of 5.6 %.
+
 Each table is asked for the median and the 95 % quantile of a value by group, and for its average. The policy names the
 privacy unit alone. By hand are bounds (m, r) in the policy: m groups of a unit, and r rows of it in a group. ``counts``
 are the bounds that AUTO chooses for a count of the same groups. A half width is that of the stated 95 % interval over
