@@ -51,8 +51,8 @@ def with_threshold(
 ) -> Offer:
     """Return an offer of numbers on selected keys that shows the keys which pass a threshold, too.
 
-    A stored threshold of the served point shows its keys; else that of the highest point above it, for nothing; else
-    one is due.
+    A stored threshold of the served point shows its keys; else that of the lowest point above it, for nothing; else
+    one is due. So a new threshold is at a higher level than all others, and changes no answer at a lower one.
 
     Args:
         offer: how the numbers are served.
@@ -69,7 +69,7 @@ def with_threshold(
     serving = offer.servings[place]
     stored = {one.rho_nano: one for one in side_table.levels(serving.pin.statistic_hash) if one.tau is not None}
     found = stored.get(serving.level.rho_nano) or next(
-        (one for rho_nano, one in sorted(stored.items(), reverse=True) if rho_nano > serving.level.rho_nano), None
+        (one for rho_nano, one in sorted(stored.items()) if rho_nano > serving.level.rho_nano), None
     )
     if found and found.tau is not None:
         paid = found.threshold_delta_units / DELTA_UNITS_PER_ONE
