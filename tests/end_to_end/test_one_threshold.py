@@ -176,3 +176,28 @@ def test_the_price_covers_a_threshold_that_follows_from_norms_to_come(of_two_siz
         assert any(SHOWS_MORE in note for note in receipt.notes)
         assert receipt.charged_rho <= float(told.split(",")[0]) + 1e-9
         assert receipt.charged_delta <= told_delta * (1.0 + 1e-5)
+
+
+@pytest.mark.parametrize(
+    "column", ["count(DISTINCT u) AS n, sum(x, contribution_bounds_per_group => (0, 2)) AS t", "count(*) AS n"]
+)
+def test_keys_of_changed_rows_pass_no_threshold_that_is_stored(column: str) -> None:
+    """Every person has new keys of their own at a later draw of the same frame; the first question shows none."""
+    with dpsql.connect(threads=2) as session:
+        session.connection.execute(
+            "CREATE TABLE sales AS SELECT u, (7 * u + 13 * i * i) % 90 AS shop, 1.0 AS x, 1.0 AS y "
+            "FROM range(1500) r(u), range(6) s(i)"
+        )
+        session.sql("CALL dp_unit('buyer', rho_budget := 30, delta_threshold := 0.1, delta_conversion := 1e-6)")
+        session.sql("CALL dp_protect('sales', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u')")
+        session._runner.noise_source = seeded_noise(5)
+        text = f"SELECT shop, {column} FROM sales GROUP BY shop"
+        first = session.sql(text, rho=0.05, delta=1e-2)
+        assert any(SHOWS_MORE in note for note in receipt_of(first).notes)
+        session.connection.execute(
+            "INSERT INTO sales SELECT u, 1000 + u * 12 + i, 1.0, 1.0 FROM range(1500) r(u), range(12) t(i)"
+        )
+        # one more sum, or a rise
+        later = session.sql(text.replace("(x,", "(y,"), rho=0.05 if "(x," in text else 0.0595, delta=1e-2)
+        assert receipt_of(later).charged_rho > 0.0
+        assert session.sql(text, rho=0.05, delta=1e-2).fetchall() == first.fetchall()
