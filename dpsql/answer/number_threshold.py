@@ -22,6 +22,7 @@ from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.too_little import delta_for_threshold
 from dpsql.model.frame import KEYS_FIRST, PRESENCE, Norm, Statistic
+from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.state import DELTA_UNITS_PER_ONE, SideTable, to_arrow
 
@@ -51,8 +52,8 @@ def with_threshold(
 ) -> Offer:
     """Return an offer of numbers on selected keys that shows the keys which pass a threshold, too.
 
-    A stored threshold of the served point shows its keys; else that of the highest point above it, for nothing; else
-    one is due.
+    A stored threshold of the served point shows its keys; else that of the lowest point above it, for nothing; else
+    one is due. So a new threshold is at a higher level than all others, and changes no answer at a lower one.
 
     Args:
         offer: how the numbers are served.
@@ -69,7 +70,7 @@ def with_threshold(
     serving = offer.servings[place]
     stored = {one.rho_nano: one for one in side_table.levels(serving.pin.statistic_hash) if one.tau is not None}
     found = stored.get(serving.level.rho_nano) or next(
-        (one for rho_nano, one in sorted(stored.items(), reverse=True) if rho_nano > serving.level.rho_nano), None
+        (one for rho_nano, one in sorted(stored.items()) if rho_nano > serving.level.rho_nano), None
     )
     if found and found.tau is not None:
         paid = found.threshold_delta_units / DELTA_UNITS_PER_ONE
@@ -106,10 +107,23 @@ def shown_beside(offer: Offer, keys: pa.Table, runtime: Runtime) -> pa.Table:
         return keys
     (selection,), frame, side_table = serving.keys_from, offer.query.frame, runtime.state.side_table
     values = served_point(serving, side_table, selection).noisy_values
+    values = values[: _passing(serving, selection, frame_hash(frame), side_table)]
     passed = shown_keys(values / scale_of(serving.level.statistic, offer.histogram), selection.tau, 1)
     found = stored_keys(frame, side_table).take(to_arrow(passed.astype(np.int64)))
     both = pa.concat_tables([keys.select(found.column_names), found])
     return runtime.sandbox.run("SELECT DISTINCT * FROM keys", {"keys": both})
+
+
+def _passing(serving: Serving, selection: KeySelection, frame: str, side_table: SideTable) -> int:
+    """Return how many of the first keys of a frame may pass a threshold.
+
+    A key that the frame got later has noise alone. If it could pass, the same question would have another answer, and
+    a unit whose rows change would have new keys at every draw, of which the delta of the threshold knows nothing. The
+    counts of units are those of the first draw, and so are the keys that they may show.
+    """
+    if serving.level.statistic == PRESENCE and (snapshot := side_table.snapshot(frame)):
+        return len(snapshot.values)
+    return side_table.first_count(serving.pin.statistic_hash, selection.rho_nano)
 
 
 def _hiding(offer: Offer) -> Serving | None:

@@ -129,10 +129,12 @@ class KeysAndNumbers:
     def paths(self, state: State) -> tuple[KeysAndNumbers, ...]:
         """The ways that keys and numbers may take, one for each step that may follow the first round.
 
-        Where AUTO's histogram and the first round are stored the step is known, and there is one way.
+        Where AUTO's histograms and the first round are stored the step is known, and there is one way. That of norms
+        counts, too: it says whether a threshold on a count of rows pays.
         """
-        groups = next(iter(self.asked.first.auto), None)
-        if not isinstance(groups, AutoGroups) or (self.rounds.after_first and self.rounds.has_first(state)):
+        numbers = self.asked.first
+        groups, is_known = next(iter(numbers.auto), None), self.rounds.after_first and self.rounds.has_first(state)
+        if not isinstance(groups, AutoGroups) or (is_known and not numbers.is_open):
             return (self,)
         may_hide = self.asked.may_hide and not self.reader.has_limit and hiding_statistic(self.numbers)
         steps = (Step.ROUNDS, Step.NUMBERS, *([Step.THRESHOLD] if may_hide else []))

@@ -246,6 +246,14 @@ class SideTable:
             )
         return Point(values=values, **row)
 
+    def first_count(self, statistic_hash: str, rho_nano: int) -> int:
+        """Return how many values a point had when it was stored: keys that its frame got later have larger ids."""
+        (row,) = self._database.rows(
+            "SELECT value_count FROM point WHERE statistic_hash = ? AND rho_nano = ?", statistic_hash, rho_nano
+        )
+        count: int = row["value_count"]
+        return count
+
     def points_made(self, frame_hash: str) -> tuple[tuple[str, int], ...]:
         """Return statistic and level of each point of a frame, in the order in which they were made."""
         rows = self._database.rows(

@@ -141,3 +141,63 @@ def complaints(prepared: dpsql.Session, seed: int, questions: int) -> Iterator[s
 )
 def test_in_a_history_prices_are_those_told(prepared: dpsql.Session, seed: int, questions: int) -> None:
     assert list(complaints(prepared, seed, questions)) == []
+
+
+@pytest.fixture(scope="module")
+def of_two_sizes() -> Iterator[dpsql.Session]:
+    """1,500 people with 6 of 90 shops of 100 people, and with one of 40 shops of 37 people."""
+    with dpsql.connect(threads=2) as session:
+        session.connection.execute(
+            "CREATE TABLE sales AS SELECT u, (7 * u + 13 * i * i) % 90 AS shop FROM range(1500) r(u), range(6) s(i) "
+            "UNION ALL SELECT u, 200 + u % 40 FROM range(1500) r(u)"
+        )
+        session.sql("CALL dp_unit('buyer', rho_budget := 30, delta_threshold := 1e-3, delta_conversion := 1e-6)")
+        session.sql("CALL dp_protect('sales', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u')")
+        session.sql("CALL dp_analyst('cy', rho_limit := 1.0)")
+        yield session
+
+
+def test_a_later_threshold_changes_no_answer_at_a_lower_level(of_two_sizes: dpsql.Session) -> None:
+    """The answer at 0.03 shows the keys of the threshold at 0.05 before and after there is one at 0.08."""
+    with with_own_state(of_two_sizes) as session:
+        session._runner.noise_source = seeded_noise(7)
+        asked = [(rho, session.sql(PEOPLE, rho=rho, delta=1e-6).fetchall()) for rho in (0.05, 0.03, 0.08, 0.03)]
+        assert len(asked[2][1]) > len(asked[1][1])
+        assert asked[3] == asked[1]
+
+
+def test_the_price_covers_a_threshold_that_follows_from_norms_to_come(of_two_sizes: dpsql.Session) -> None:
+    """Rounds and the histogram of groups are stored; that of norms, which says whether a threshold pays, is not."""
+    with with_own_state(of_two_sizes) as session:
+        session._runner.noise_source = seeded_noise(3)
+        session.as_analyst("cy").sql(PEOPLE, **{**LEVEL, "rho": 0.03})
+        told, told_delta = prices(session, ROWS, 0.03)
+        receipt = receipt_of(session.sql(ROWS, **{**LEVEL, "rho": 0.03}))
+        assert any(SHOWS_MORE in note for note in receipt.notes)
+        assert receipt.charged_rho <= float(told.split(",")[0]) + 1e-9
+        assert receipt.charged_delta <= told_delta * (1.0 + 1e-5)
+
+
+@pytest.mark.parametrize(
+    "column", ["count(DISTINCT u) AS n, sum(x, contribution_bounds_per_group => (0, 2)) AS t", "count(*) AS n"]
+)
+def test_keys_of_changed_rows_pass_no_threshold_that_is_stored(column: str) -> None:
+    """Every person has new keys of their own at a later draw of the same frame; the first question shows none."""
+    with dpsql.connect(threads=2) as session:
+        session.connection.execute(
+            "CREATE TABLE sales AS SELECT u, (7 * u + 13 * i * i) % 90 AS shop, 1.0 AS x, 1.0 AS y "
+            "FROM range(1500) r(u), range(6) s(i)"
+        )
+        session.sql("CALL dp_unit('buyer', rho_budget := 30, delta_threshold := 0.1, delta_conversion := 1e-6)")
+        session.sql("CALL dp_protect('sales', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u')")
+        session._runner.noise_source = seeded_noise(5)
+        text = f"SELECT shop, {column} FROM sales GROUP BY shop"
+        first = session.sql(text, rho=0.05, delta=1e-2)
+        assert any(SHOWS_MORE in note for note in receipt_of(first).notes)
+        session.connection.execute(
+            "INSERT INTO sales SELECT u, 1000 + u * 12 + i, 1.0, 1.0 FROM range(1500) r(u), range(12) t(i)"
+        )
+        # one more sum, or a rise
+        later = session.sql(text.replace("(x,", "(y,"), rho=0.05 if "(x," in text else 0.0595, delta=1e-2)
+        assert receipt_of(later).charged_rho > 0.0
+        assert session.sql(text, rho=0.05, delta=1e-2).fetchall() == first.fetchall()
