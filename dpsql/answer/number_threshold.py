@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from dpsql.accounting.parts import delta_of_parts, threshold_of_parts
 from dpsql.answer.charge_items import charge_items
 from dpsql.answer.exact import Runtime
 from dpsql.answer.offer import Offer
@@ -76,7 +77,8 @@ def with_threshold(
         paid = found.threshold_delta_units / DELTA_UNITS_PER_ONE
         selection, steps = KeySelection(found.rho_nano, found.sigma, found.tau, paid), serving.steps
     else:
-        selection = _due(serving, offer.histogram, delta)
+        draws = sum(one.source_rho_nano is None for one in side_table.levels(serving.pin.statistic_hash))
+        selection = _due(serving, offer, delta, draws + 1)
         steps = _steps(serving, selection)
     level = serving.level
     if selection.rho_nano > level.rho_nano:
@@ -133,22 +135,29 @@ def _hiding(offer: Offer) -> Serving | None:
     return next((serving for serving in offer.servings if serving.keys_from), None)
 
 
-def _due(serving: Serving, histogram: Histogram, delta: float) -> KeySelection:
-    """Return the threshold of a point that has none: that of a round of key selection with as much noise."""
+def _due(serving: Serving, offer: Offer, delta: float, draws: int) -> KeySelection:
+    """Return the threshold of a point that has none, by the noise that it has.
+
+    A unit's count is the same in all of its groups, at most so many, and of the first draw. Its rows may be more in one
+    group than in another, and in other groups at each of the draws.
+    """
     level = serving.level
     target = delta_for_threshold((level.noise_delta,), delta)
     if target <= 0.0:
         raise CalibrationError(
             f"delta = {delta:.3g} of a threshold is below what the finite precision of the noise costs; ask for more"
         )
-    hiding = replace(histogram, hides=True)
     if level.statistic != PRESENCE:
-        hiding = replace(hiding, unit_groups=1)
-    sigma = level.sigma / scale_of(level.statistic, histogram)
-    tau = hiding.threshold(target, sigma)
-    if tau is None:
+        bounding, sigma = offer.query.frame.bounding, level.sigma / scale_of(level.statistic, offer.histogram)
+        parts = draws * (bounding.counted_groups or offer.histogram.unit_groups)
+        tau = threshold_of_parts(target, sigma, parts)
+        return KeySelection(level.rho_nano, level.sigma, tau, delta_of_parts(tau, sigma, parts))
+    hiding = replace(offer.histogram, hides=True)
+    tau_of_units = hiding.threshold(target, level.sigma)
+    if tau_of_units is None:
         raise AssertionError("a threshold is for keys that hide")
-    return KeySelection(level.rho_nano, level.sigma, tau, hiding.threshold_delta(sigma, tau))
+    shown = hiding.threshold_delta(level.sigma, tau_of_units)
+    return KeySelection(level.rho_nano, level.sigma, tau_of_units, shown)
 
 
 def _steps(serving: Serving, due: KeySelection) -> tuple[Step, ...]:

@@ -170,7 +170,7 @@ class KeyRounds:
         A function of stored points, which do not change: the histogram of AUTO and the first round of a series.
         """
         first = next(self.known(state))
-        step = self._step_after(first.query.frame, state)
+        step = self._step_after(first.query.frame, first.rho_nano + first.left_nano, state)
         return step, 0 if step == Step.ROUNDS else first.left_nano
 
     def _series(self, state: State) -> tuple[int, Frame]:
@@ -181,7 +181,7 @@ class KeyRounds:
         left, first = self.total_nano, self.first.frame
         for number in itertools.count(1):
             levels = [level for _, level, _ in _stored_rounds(first, state) if level]
-            if levels and left < _LEFT_BEHIND * levels[0] and self._step_after(first, state) != Step.ROUNDS:
+            if levels and self._step_after(first, left, state) != Step.ROUNDS:
                 # whoever was answered by this round alone is answered by it again, whatever others asked for since
                 return left, first
             total, following = sum(levels), next_series(self.first.frame, number)
@@ -200,15 +200,20 @@ class KeyRounds:
 
     def _goes_on(self, one: Round, state: State) -> bool:
         """Whether there is a round after this one."""
-        ends = not one.number and self._step_after(one.query.frame, state) != Step.ROUNDS
+        left = one.rho_nano + one.left_nano
+        ends = not one.number and self._step_after(one.query.frame, left, state) != Step.ROUNDS
         return one.left_nano * _LEAST_PART >= self.total_nano and not ends
 
-    def _step_after(self, first: Frame, state: State) -> Step:
-        """Return the step that follows the first round of a series; rounds as long as it is not released."""
+    def _step_after(self, first: Frame, left: int, state: State) -> Step:
+        """Return the step that follows the first round of a series; rounds as long as it is not released.
+
+        Rounds follow, too, where so much is left of the level that this round alone would be left behind: the series
+        serves it only because others had more rounds drawn, and would not do so once they begin another one.
+        """
         if self.assumed:
             return self.assumed
         stored = state.side_table.levels(statistic_hash(PRESENCE, first))
-        if not self.after_first or not stored:
+        if not self.after_first or not stored or left >= _LEFT_BEHIND * stored[0].rho_nano:
             return Step.ROUNDS
         return self.after_first.step(Found(*selected_weight(first, stored[0], state.side_table)))
 
