@@ -88,6 +88,20 @@ def test_better_bounds_can_be_pasted_and_come_from_a_grid(
         session.sql(call.removesuffix(";"))
 
 
+def test_no_bound_follows_the_values_of_one_unit(session: dpsql.Session) -> None:
+    """One of 900 units has a tenth of the rows, and values that nobody else has."""
+    session.connection.execute(
+        "CREATE OR REPLACE TABLE people AS SELECT i % 900 AS patient, i % 3 = 0 AS even, (i % 100)::DOUBLE AS paid "
+        "FROM range(9000) t(i) UNION ALL SELECT 7, i % 2 = 0, 99_999 FROM range(900) t(i)"
+    )
+    session.sql(PROTECT.format(BOUNDS).replace("visits", "people"))
+    session.sql("CALL dp_domain('people', 'paid', bounds := [0, 10])")
+    rows = session.sql("FROM dp_check('people', by := 'even', auto := false)").fetchall()
+    calls = " ".join(value for _, _, value in rows if value.startswith("CALL "))
+    assert "bounds := [0, 100]" in calls
+    assert int(re.findall(r"max_rows_per_group := (\d+)", calls)[0]) <= 20
+
+
 def test_the_expected_error_is_that_of_answers(session: dpsql.Session, screen: dict[tuple[str, str], str]) -> None:
     text = "SELECT ward, count(*) AS n FROM visits GROUP BY ward"
     true = dict(session.connection.execute(text).fetchall())
