@@ -99,6 +99,12 @@ class BoundReport:
     share: float = 1.0
     curves: Sequence[Curve] = field(default_factory=tuple)
 
+    @property
+    def is_compared(self) -> bool:
+        """Return whether an error is known as it is now."""
+        errors = (one for of_grouping in self.errors.values() for one in of_grouping.values())
+        return any((one.declared if self.is_declared else one.nothing) is not None for one in errors)
+
 
 def report_rows(report: BoundReport, *, plot: bool) -> list[Row]:
     """Return the rows of the screen."""
@@ -132,6 +138,15 @@ def _result(report: BoundReport) -> Iterator[Row]:
         )
         return
     before = "the declared bounds" if report.is_declared else "no bound declared"
+    if not report.is_compared:
+        yield (
+            "result",
+            "best bounds",
+            f"These bounds are the best of the grid 1, 2, 5, 10, … They keep {report.kept}. Errors with {before} are "
+            "not known, because AUTO finds missing bounds: write auto := true to compare them.",
+        )
+        yield from (("declare", place, call) for place, call in report.calls)
+        return
     is_auto_better = report.is_declared and report.without >= max(report.better, WORTH_IT)
     if is_auto_better:
         yield (
@@ -161,7 +176,7 @@ def _error_words(errors: Errors, report: BoundReport) -> str:
     """Return the errors of one number as a sentence."""
     shown = [(errors.declared, "as declared")] * report.is_declared
     shown.append((errors.nothing, "with no bound"))
-    if report.better >= WORTH_IT and report.least < _TOO_LARGE:
+    if (report.better >= WORTH_IT or not report.is_compared) and report.least < _TOO_LARGE:
         shown.append((errors.better, "with the best bounds"))
     return ", ".join(f"{percent(error)} {words}" for error, words in shown if error is not None)
 

@@ -125,9 +125,9 @@ def read_totals(engine: Engine, frame: Frame, values: Sequence[RawValue], listed
 
 
 def read_values(engine: Engine, frame: Frame, value: RawValue) -> ValueSpread | None:
-    """Return how the values of a column lie; None if there is none."""
+    """Return how the values of a column lie; None if all units are left out, or there is none."""
     (row,) = read_rows(engine, raw_values_sql(frame, value, QUANTILES, UNITS_LEFT_OUT)).to_pylist()
-    if not row["counted"]:
+    if not row["counted"] or row["usual_high"] is None:
         return None
     total = row["total"] or 1.0
     return ValueSpread(
@@ -135,7 +135,7 @@ def read_values(engine: Engine, frame: Frame, value: RawValue) -> ValueSpread | 
         row["low"],
         row["high"],
         tuple(row["quantiles"]),
-        (row["usual_low"] or 0.0, row["usual_high"] or 0.0),
+        (row["usual_low"], row["usual_high"]),
         {bounds: row[f"inside_{j}"] / row["counted"] for j, bounds in enumerate(value.bounds)},
         {bounds: min(1.0, row[f"clamped_{j}"] / total) for j, bounds in enumerate(value.bounds)},
     )

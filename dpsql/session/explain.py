@@ -99,9 +99,9 @@ def _open_rows(asked_query: PrivateQuery, state: State, reader: Reader) -> list[
         ("mechanism", "rho", f"{terms.total_nano / NANO_PER_RHO:.9g}"),
         ("mechanism", "this query alone", f"epsilon = {terms.epsilon:.6g}, delta = {terms.delta:.6g}"),
     ]
-    for option in options:
+    for option, whole in zip(options, calibrations, strict=True):
         (noised,) = open_kind.noised(replace(asked_query, parts=(option, *asked_query.parts[1:])), state, reader)
-        calibration = calibrate(noised, held_histogram(noised, state))
+        calibration = whole if noised == option else calibrate(noised, held_histogram(noised, state))
         sigma = noise_sigma(PRESENCE, calibration.levels[0].sigma, calibration.histogram)
         # keys that are selected first have a part of the level, which numbers may get
         or_less = "" if noised == option else ", or less, as the first round decides"

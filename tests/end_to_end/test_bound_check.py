@@ -103,6 +103,10 @@ def test_no_bound_follows_the_values_of_one_unit(session: dpsql.Session) -> None
     calls = " ".join(value for _, _, value in rows if value.startswith("CALL "))
     assert "bounds := [0, 100]" in calls
     assert int(re.findall(r"max_rows_per_group := (\d+)", calls)[0]) <= 20
+    # of ten units no value is left that bounds may follow
+    session.connection.execute("DELETE FROM people WHERE patient >= 10")
+    rows = session.sql("FROM dp_check('people', by := 'even', auto := false)").fetchall()
+    assert "dp_domain" not in " ".join(value for _, _, value in rows)
 
 
 def test_the_expected_error_is_that_of_answers(session: dpsql.Session, screen: dict[tuple[str, str], str]) -> None:
@@ -286,6 +290,11 @@ def test_private_keys_several_columns_and_no_bounds(session: dpsql.Session) -> N
     assert "with no bound" in by_name["error by ward", "rows"]
     assert "as declared" not in by_name["error by ward", "rows"]
     assert ("max_groups_contributed, not declared", "by ward") in by_name
+    rows = session.sql("FROM dp_check('visits', by := 'ward', auto := false)").fetchall()
+    by_name = {(section, name): value for section, name, value in rows}
+    assert "Errors with no bound declared are not known" in by_name["result", "best bounds"]
+    assert "max_rows_per_group := 2" in by_name["declare", "main.visits"]
+    assert re.fullmatch("[0-9.]+ % with the best bounds", by_name["error by ward", "rows"])
 
 
 def test_the_command_prints_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
