@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dpsql.answer import phrases, words
+from dpsql.answer import phrases, weight_words, words
 from dpsql.model.auto_level import AutoLevel
-from dpsql.model.estimates import NotFound, NoValue
+from dpsql.model.estimates import NotFound, NoValue, Quantile, Ratio, Spread
 from dpsql.model.private_query import AutoGroups, FrameQuery
 from dpsql.state import NANO_PER_RHO
 
@@ -26,12 +26,25 @@ def auto_notes(query: FrameQuery) -> Iterator[str]:
             if asked.instead:
                 yield phrases.one_row(asked.name, unit, asked.bounds.reason, asked.instead)
         elif asked.is_norm and not query.frame.bounding.by_norm:
-            yield words.AUTO_ROWS.format(rows=math.ceil(asked.bounds[1]), level=_chosen_at(level))
+            yield from _rows_notes(query, math.ceil(asked.bounds[1]), _chosen_at(level))
         elif asked.is_norm:
             yield words.AUTO_NORM.format(norm=asked.bounds[1], column=asked.name, level=_chosen_at(level))
         else:
             low, high = asked.bounds
             yield words.AUTO_BOUNDS.format(low=low, high=high, column=asked.name, level=_chosen_at(level))
+
+
+def _rows_notes(query: FrameQuery, rows: int, level: str) -> Iterator[str]:
+    """Yield how many rows of a unit count in a group, and of which columns that changes the weights of people."""
+    yield words.AUTO_ROWS.format(rows=f"{rows:,} row{'' if rows == 1 else 's'}", level=level)
+    columns = [
+        one.name
+        for one in query.estimates
+        if isinstance(one.value, Quantile | Ratio | Spread)
+        and any(linear.statistic and linear.statistic.row_cap for linear in one.value.linears)
+    ]
+    if columns and not query.has_one_row:
+        yield weight_words.weights(columns, rows, query.frame.rows.unit, has_groups=bool(query.frame.keys))
 
 
 def _chosen_at(level: AutoLevel) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from dpsql.answer import join_words, left_out_words, phrases, words
+from dpsql.answer import join_words, left_out_words, phrases, weight_words, words
 from dpsql.answer.counted_parts import counted_parts, is_warning
 from dpsql.answer.coverage_lines import CoverageReceipt
 from dpsql.answer.printed_table import PrintedTable
@@ -235,7 +235,10 @@ class Screen:
         if others or single:
             known, warns = others or own, is_warning(coverage)
             found = list(join_words.with_coverage(receipt.notes, known, warns=warns)) if single else known
-            yield Part("bounds", found, places.bounds if single or warns else 1)
+            weighed = list(weight_words.with_weights(receipt.notes, found))
+            yield Part("bounds", weighed, places.bounds if single or warns or weighed != found else 1)
+        elif weighed := list(weight_words.with_weights(receipt.notes, [])):
+            yield Part("bounds", weighed)
 
     def _has_single_row(self) -> bool:
         """Check that a join takes one row of each unit."""

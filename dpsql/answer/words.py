@@ -204,8 +204,8 @@ AUTO_NORM = Sentence(
     level="at rho = 0.01, a part of rho",
 )
 AUTO_ROWS = Sentence(
-    "AUTO lets at most {rows:,} rows of a unit count in a group, by their norms in a noisy histogram of units, {level}",
-    rows=24,
+    "AUTO lets at most {rows} of a unit count in a group, by their norms in a noisy histogram of units, {level}",
+    rows="24 rows",
     level="at rho = 0.01, a part of rho",
 )
 AUTO_BOUNDS = Sentence(

@@ -35,6 +35,7 @@ from dpsql.features.auto_groups import TYPICAL_GROUPS, most_groups
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
 from dpsql.features.auto_norms import FEW_KEYS, USUAL_ROWS_PLACES, NormUse, chosen_norm, rounded_up
 from dpsql.features.auto_price import may_come, open_price
+from dpsql.features.auto_purposes import groups_for_ratios, ratio_kind, ratio_norm
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, auto_share, part_for_auto
 from dpsql.mechanism.histogram import NoisyHistogram
 from dpsql.mechanism.registry import choose_frame, histogram_of
@@ -146,14 +147,20 @@ def found_so_far(
     """
     query = replace(query, auto_levels=levels)
     found: dict[Statistic, tuple[float, float] | NotFound] = {}
+    is_ratio = ratio_kind(query) is not None
     for asked, level in zip(query.auto, levels, strict=True):
         if not level.is_stored:
             continue
         if isinstance(asked, AutoGroups):
             is_first = query.frame.mechanism == KEYS_FIRST
-            if is_first and most_groups(query, asked, state) == 1:
+            is_known = not query.is_open or not groups_for_ratios(query, asked)
+            if is_first and is_known and most_groups(query, asked, state) == 1:
                 # rounds of key selection are for units with several keys
                 found[GROUPS] = (1.0, 1.0)
+            continue
+        if is_ratio and asked.statistic.kind == "rows_norm":
+            if norm := ratio_norm(query, asked, partial(most_groups, query, state=state), state.side_table):
+                found[asked.statistic] = -norm, norm
             continue
         point = Question(asked).point(state.side_table, level.rho_nano)
         if asked.is_norm:

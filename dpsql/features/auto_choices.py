@@ -155,6 +155,27 @@ class Expected:
     threshold: float | None
 
 
+def held_groups(noisy: Floats, sigma: float, ends: Sequence[int]) -> tuple[Floats, Floats] | None:
+    """Return units, and the middle of the numbers of groups, of places that are likely to hold some; None without any.
+
+    Where no place by itself holds units, neighbouring ones are added up.
+
+    Args:
+        noisy: number of units in each place, in units.
+        sigma: its noise.
+        ends: last number of groups of each place.
+
+    """
+    units, last = np.where(noisy > _EMPTY * sigma, noisy, 0.0), np.asarray(ends, dtype=np.float64)
+    if not units.any():
+        units = held_units(noisy, sigma)
+    if not units.any():
+        units[last <= _USUAL_GROUPS] = held_units(noisy[last <= _USUAL_GROUPS], sigma, LIKELY)
+    held = units > 0.0
+    groups = 0.5 * (last + np.append(0.0, last[:-1]) + 1.0)
+    return (units[held], groups[held]) if held.any() else None
+
+
 def chosen_groups(
     noisy: Floats,
     sigma: float,
@@ -165,8 +186,6 @@ def chosen_groups(
     weighted: bool,
 ) -> int:
     """The end with the least predicted sum of squared errors: what bounding leaves out, noise, and hidden groups.
-
-    Where no place by itself holds units, neighbouring ones are added up.
 
     Group sizes are taken to fall as 1/rank, adding up to the pairs of units and groups that the histogram has. Nothing
     here reads data: a bad guess costs accuracy alone.
@@ -180,15 +199,11 @@ def chosen_groups(
         weighted: whether a unit in more groups counts in each with a weight.
 
     """
-    units, last = np.where(noisy > _EMPTY * sigma, noisy, 0.0), np.asarray(ends, dtype=np.float64)
-    if not units.any():
-        units = held_units(noisy, sigma)
-    if not units.any():
-        units[last <= _USUAL_GROUPS] = held_units(noisy[last <= _USUAL_GROUPS], sigma, LIKELY)
-    groups = 0.5 * (last + np.append(0.0, last[:-1]) + 1.0)
-    pairs = float(units @ groups)
-    if pairs <= 0.0:
+    held = held_groups(noisy, sigma, ends)
+    if held is None:
         return ends[0]
+    units, groups = held
+    pairs = float(units @ groups)
     largest = largest_size(pairs, float(units.sum()), key_count)
     errors = [
         _predicted(largest, _lost(units, groups, end, weighted=weighted) / pairs, expected(end), key_count)

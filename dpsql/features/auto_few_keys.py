@@ -76,7 +76,8 @@ def norm_of_few_keys(noisy: Floats, sigma: float, use: NormUse) -> float | None:
     places = start + np.arange(tails.units.shape[1])
     # all units of the first place may have the norm at its end; further out they are spread over their places
     values = np.exp2((places - 0.5 * (places > start)) / NORM_STEPS_PER_DOUBLING)
-    norms = np.exp2(np.arange(start / NORM_STEPS_PER_DOUBLING, places[-1] / NORM_STEPS_PER_DOUBLING, _STEP))
+    last = max(int(places[-1]), start + 1)
+    norms = np.exp2(np.arange(start / NORM_STEPS_PER_DOUBLING, last / NORM_STEPS_PER_DOUBLING, _STEP))
     lost = tails.units @ np.maximum(values[:, None] - norms, 0.0) * math.sqrt(use.groups)
     noise = _MEAN_NOISE * (use.key_count or 1) * norms / math.sqrt(2.0 * use.rho)
     expected = tails.likelihood @ np.log(np.hypot(lost, noise))

@@ -7,6 +7,7 @@ import math
 from dpsql.features.auto_choices import Expected, chosen_groups
 from dpsql.features.auto_histograms import Question
 from dpsql.features.auto_norms import FEW_KEYS
+from dpsql.features.auto_purposes import groups_for_ratios, ratio_groups
 from dpsql.mechanism.calibrate import AUTO_PARTS
 from dpsql.mechanism.histogram import count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of
@@ -33,6 +34,8 @@ def most_groups(query: FrameQuery, asked: AutoGroups, state: State, selected: in
         selected: number of private keys, if a first round found nearly all.
 
     """
+    if groups_for_ratios(query, asked):
+        return ratio_groups(query, asked, state.side_table)
     point = Question(asked).point(state.side_table, query.auto_levels[0].rho_nano)
     # what a query that leaves this level for AUTO has for its statistics
     rho = point.rho_nano * (AUTO_PARTS - 1) / NANO

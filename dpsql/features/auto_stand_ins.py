@@ -22,7 +22,9 @@ TOO_WIDE = NotFound("noise")
 
 def has_unknown_bounds(part: FrameQuery) -> bool:
     """Check whether AUTO may find a larger bound than the plan has: it is not found yet, or a stand-in for one."""
-    return any(
+    # a norm for ratios follows from the histogram of groups, too
+    waits = part.is_open and any(isinstance(asked, AutoBounds) and asked.is_norm for asked in part.auto)
+    return waits or any(
         isinstance(asked, AutoBounds) and (not level.is_stored or asked.bounds in (ROWS, TOO_WIDE))
         for asked, level in zip(part.auto, part.auto_levels, strict=True)
     )

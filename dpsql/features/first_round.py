@@ -20,8 +20,8 @@ from dpsql.model.frame import Bounding
 
 _MISSED = 2.0
 """Weight that the first round did not find is taken for noise up to so many standard deviations."""
-_SELDOM = 1.0
-"""Beyond so many, a threshold shows what may be missing of nearly all."""
+_FEW_FOUND = 4
+"""So many found keys tell something of the sizes of others."""
 _MEAN_ERROR = math.sqrt(2.0 / math.pi)
 """Mean size of Gaussian noise over its standard deviation."""
 _CLEARLY = 0.8
@@ -139,14 +139,16 @@ class AfterFirst:
     def step(self, found: Found) -> Step:
         """Return the step that follows a round which found this: that with the least predicted error.
 
-        Where it found nearly all keys, no more rounds follow; and no threshold, unless as much is missing as noise
-        seldom hides.
+        Where it found nearly all keys, no more rounds follow; a threshold shows what noise hides of the others. Where
+        it found next to nothing, that tells nothing of sizes, and the step is the one that needs fewer units for a key.
         """
         if self.finds_nearly_all(found):
-            may_miss = self.is_open and self.per_unit is not None and self._misses(found, _SELDOM)
-            return Step.THRESHOLD if may_miss else Step.NUMBERS
+            return Step.THRESHOLD if self.is_open and self.per_unit is not None else Step.NUMBERS
         if not self.is_open:
             return Step.ROUNDS
+        if found.keys < _FEW_FOUND:
+            needs = self._needs(found)
+            return Step.THRESHOLD if needs.threshold <= needs.second else Step.ROUNDS
         errors = self.errors(found)
         # without rounds or a threshold many groups are not shown at all
         errors[Step.NUMBERS] /= _CLEARLY
@@ -154,44 +156,53 @@ class AfterFirst:
 
     def finds_nearly_all(self, found: Found) -> bool:
         """Check whether a round found all the weight that units spread, as far as noise lets tell."""
-        return not self._misses(found, _MISSED)
+        return self.spread.weight - found.weight <= _MISSED * math.hypot(self.spread.sigma, found.sigma)
 
-    def _misses(self, found: Found, deviations: float) -> bool:
-        """Check whether more weight is missing than so many standard deviations of the noise."""
-        return self.spread.weight - found.weight > deviations * math.hypot(self.spread.sigma, found.sigma)
+    def _needs(self, found: Found) -> _Needs:
+        """Return how many units a key needs to be found.
+
+        Units whose found groups are out of the way have all their weight for those that are left.
+        """
+        left = min(max(self.spread.weight - found.weight, 0.0) / self.spread.weight, 1.0)
+        first, second, whole = (
+            _THRESHOLD * _noise(rho) for rho in (self.first, self.second, self.second + self.numbers)
+        )
+        in_round = self.spread.in_round
+        by_threshold = math.inf if self.per_unit is None else whole * self.per_unit
+        return _Needs(first / in_round, second * math.sqrt(left) / in_round, by_threshold)
 
     def errors(self, found: Found) -> dict[Step, float]:
         """Return the predicted sum of errors of each step over all keys, at most the truth of each, in units.
 
         A key is found if it has more units than the threshold of a step. The others are lost, with all their units;
-        of those that are found the error is the noise. Units whose found groups are out of the way have all their
-        weight for those that are left. How many keys have how many units is a mean of two laws: sizes that fall as
-        1/rank, and as those of the found keys do (Hill 1975).
+        of those that are found the error is the noise. How many keys have how many units is a mean of two laws: sizes
+        that fall as 1/rank, and as those of the found keys do (Hill 1975).
         """
-        missing = max(self.spread.weight - found.weight, 0.0)
-        in_round = self.spread.in_round
-        largest = _THRESHOLD * _noise(self.first) / in_round
+        needs, in_round = self._needs(found), self.spread.in_round
+        missing = max(self.spread.weight - found.weight, 0.0) / in_round
         fall = (found.keys + _USUAL) / (max(found.logarithms, 0.0) + _USUAL)
         laws = (
-            _Keys.by_rank(found.keys, found.weight / in_round, missing / in_round, largest),
-            _Keys(max(found.keys, 0.5), missing / in_round, largest, fall),
+            _Keys.by_rank(found.keys, found.weight / in_round, missing, needs.first),
+            _Keys(max(found.keys, 0.5), missing, needs.first, fall),
         )
 
-        def error(threshold: float, noise: float) -> float:
-            return math.fsum(keys.error(threshold, noise) for keys in laws) / len(laws)
+        def error(threshold: float, rho: float) -> float:
+            return math.fsum(keys.error(threshold, self.size * _noise(rho)) for keys in laws) / len(laws)
 
-        left = min(missing / self.spread.weight, 1.0)
-        by_rounds = _THRESHOLD * _noise(self.second) * math.sqrt(left) / in_round
         whole = self.second + self.numbers
-        errors = {
-            Step.ROUNDS: error(by_rounds, self.size * _noise(self.numbers)),
-            Step.NUMBERS: error(math.inf, self.size * _noise(whole)),
-        }
-        if self.per_unit is not None:
-            by_threshold = _THRESHOLD * _noise(whole) * self.per_unit
-            if by_threshold < largest:
-                errors[Step.THRESHOLD] = error(by_threshold, self.size * _noise(whole))
+        errors = {Step.ROUNDS: error(needs.second, self.numbers), Step.NUMBERS: error(math.inf, whole)}
+        if needs.threshold < needs.first:
+            errors[Step.THRESHOLD] = error(needs.threshold, whole)
         return errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """Units that a key needs to be found: by the first round, by the second, and by a threshold on the numbers."""
+
+    first: float
+    second: float
+    threshold: float
 
 
 @dataclass(frozen=True, slots=True)
