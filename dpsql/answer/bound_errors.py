@@ -19,6 +19,8 @@ Integers = npt.NDArray[np.int64]
 
 PEOPLE, ROWS = "count(DISTINCT unit)", "count(*)"
 """The numbers of a group beside the sums of columns, which are named by the columns."""
+UNITS_LEFT_OUT = (10, 0.001)
+"""Units with the largest numbers whose numbers no grid follows: so many, or this share of all if that is more."""
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
@@ -77,6 +79,12 @@ class Pairs:
         # the last weights are sums of thirds and the like
         place = np.searchsorted(weights, share * weights[-1] * (1.0 - 1e-9))
         return int(values[order[min(int(place), len(order) - 1)]])
+
+    def usual_number(self, values: Integers) -> int:
+        """Return the largest number of a unit, without those of the units that are left out of the grid."""
+        number, share = UNITS_LEFT_OUT
+        units = float((1.0 / self.groups).sum())
+        return self.unit_quantile(values, max(0.0, 1.0 - max(share, number / units)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Grids of bounds, and the bounds of a grid with the least expected error.
 
-Bounds are numbers 1, 2, 5, 10, 20, …, so that they tell little of any unit. The largest is one that nearly all units
-keep to, and never the number of the largest unit.
+Bounds are numbers 1, 2, 5, 10, 20, …, so that they tell little of any unit. None follows the numbers of the ten units
+with the largest ones, or of one unit in a thousand if that is more (`UNITS_LEFT_OUT`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ Bounds = tuple[float, float]
 
 MOST = 1000
 """The largest number of groups or rows that is compared."""
-_NEARLY_ALL = 0.999
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 _TINY = 1e-9
 
@@ -71,17 +70,19 @@ def numbers_up_to(number: float) -> tuple[int, ...]:
 
 def grid_of(all_pairs: Sequence[Pairs], spreads: Mapping[str, ValueSpread]) -> Grid:
     """Return the grid for some groupings and the values of some columns."""
-    groups = max(pairs.unit_quantile(pairs.groups, _NEARLY_ALL) for pairs in all_pairs)
-    rows = max(pairs.unit_quantile(pairs.most_rows, _NEARLY_ALL) for pairs in all_pairs)
+    groups = max(pairs.usual_number(pairs.groups) for pairs in all_pairs)
+    rows = max(pairs.usual_number(pairs.most_rows) for pairs in all_pairs)
     return Grid(numbers_up_to(groups), numbers_up_to(rows), {name: bounds_of(one) for name, one in spreads.items()})
 
 
 def bounds_of(spread: ValueSpread) -> tuple[Bounds, ...]:
     """Return the bounds of values that are compared: ends beyond some quantiles, 0 where nothing lies beyond it."""
     half = len(spread.quantiles) // 2
+    # one unit may have most of the values, so quantiles end where those of usual units do
+    least, most = spread.usual
     # the ends of the middle half, of nearly all values, and the one between
-    lows = {-rounded_up(-one) if one < 0.0 else 0.0 for one in spread.quantiles[:half:2]}
-    highs = {rounded_up(one) if one > 0.0 else 0.0 for one in spread.quantiles[half:]}
+    lows = {-rounded_up(-one) if one < 0.0 else 0.0 for one in (max(one, least) for one in spread.quantiles[:half:2])}
+    highs = {rounded_up(one) if one > 0.0 else 0.0 for one in (min(one, most) for one in spread.quantiles[half:])}
     return tuple(sorted((low, high) for low in lows for high in highs if low < high)) or ((0.0, 1.0),)
 
 

@@ -74,6 +74,7 @@ class BoundReport:
         level: the level that errors are of, in words.
         is_declared: whether a bound is declared.
         better: how many times smaller errors are under the best bounds of the grid than now.
+        kept: share of the rows that the best bounds keep by one grouping, and the declared ones, in words.
         least: the geometric mean of the errors under the best bounds of the grid.
         without: how many times smaller errors are with no bound declared than now.
         calls: declarations of the best bounds, by table and column.
@@ -88,6 +89,7 @@ class BoundReport:
     level: str
     is_declared: bool
     better: float
+    kept: str
     least: float
     without: float
     calls: Sequence[tuple[str, str]]
@@ -96,6 +98,12 @@ class BoundReport:
     errors: Mapping[str, Mapping[str, Errors]]
     share: float = 1.0
     curves: Sequence[Curve] = field(default_factory=tuple)
+
+    @property
+    def is_compared(self) -> bool:
+        """Return whether an error is known as it is now."""
+        errors = (one for of_grouping in self.errors.values() for one in of_grouping.values())
+        return any((one.declared if self.is_declared else one.nothing) is not None for one in errors)
 
 
 def report_rows(report: BoundReport, *, plot: bool) -> list[Row]:
@@ -125,10 +133,20 @@ def _result(report: BoundReport) -> Iterator[Row]:
         yield (
             "result",
             "level",
-            f"Errors are as large as the numbers at {report.level}: no bounds help. Ask with more epsilon or rho.",
+            "No bounds help: errors are nearly as large as the numbers. Ask with more epsilon or rho, or by a column "
+            "with fewer values.",
         )
         return
     before = "the declared bounds" if report.is_declared else "no bound declared"
+    if not report.is_compared:
+        yield (
+            "result",
+            "best bounds",
+            f"These bounds are the best of the grid 1, 2, 5, 10, … They keep {report.kept}. Errors with {before} are "
+            "not known, because AUTO finds missing bounds: write auto := true to compare them.",
+        )
+        yield from (("declare", place, call) for place, call in report.calls)
+        return
     is_auto_better = report.is_declared and report.without >= max(report.better, WORTH_IT)
     if is_auto_better:
         yield (
@@ -138,14 +156,15 @@ def _result(report: BoundReport) -> Iterator[Row]:
         )
         yield from (("declare", place, call) for place, call in report.undo)
     if report.better >= WORTH_IT:
-        yield "result", "best bounds", f"With these bounds, errors are {_smaller(report.better)} than with {before}."
+        smaller = f"With these bounds, errors are {_smaller(report.better)} than with {before}."
+        yield "result", "best bounds", f"{smaller} They keep {report.kept}."
         yield from (("or declare" if is_auto_better else "declare", place, call) for place, call in report.calls)
     elif not is_auto_better:
         yield "result", "bounds", f"No bounds of the grid 1, 2, 5, 10, … make errors 10 % smaller than {before}."
 
 
 def _smaller(factor: float) -> str:
-    return f"{short(factor, 2)} times smaller"
+    return f"on average {short(factor, 2)} times smaller"
 
 
 def _number_words(number: str) -> str:
@@ -157,7 +176,7 @@ def _error_words(errors: Errors, report: BoundReport) -> str:
     """Return the errors of one number as a sentence."""
     shown = [(errors.declared, "as declared")] * report.is_declared
     shown.append((errors.nothing, "with no bound"))
-    if report.better >= WORTH_IT and report.least < _TOO_LARGE:
+    if (report.better >= WORTH_IT or not report.is_compared) and report.least < _TOO_LARGE:
         shown.append((errors.better, "with the best bounds"))
     return ", ".join(f"{percent(error)} {words}" for error, words in shown if error is not None)
 
@@ -167,11 +186,12 @@ def _notes(report: BoundReport) -> Iterator[Row]:
     yield (
         "how to read it",
         "error",
-        f"the expected errors of all groups of one question for one number at {report.level}, added up, as a share of "
-        "the sum of all groups: noise, rows that bounds leave out, and groups that are not shown"
-        + "; with no bound, those of one answer by AUTO"
-        * any(one.nothing for one in _every(report)),
+        "The expected errors of all groups are added up, as a share of the sum of all groups. They are noise, rows "
+        "that bounds leave out, and groups that are not shown."
+        + " With no bound, they are those of one answer by AUTO." * any(one.nothing for one in _every(report))
+        + " An average of errors is their geometric mean.",
     )
+    yield "how to read it", "level", f"Each question asks for one number at {report.level}."
     if report.share < 1.0:
         yield "how to read it", "sample", f"The table is large, so {percent(report.share)} of the units were read."
     if not any(one.nothing for one in _every(report)):
@@ -221,6 +241,17 @@ def kept_words(shares: Mapping[str, float]) -> str:
     (first, least), *others = ordered
     rest = "".join(f", {percent(share)} by {name}" for name, share in others)
     return f"{percent(least)} of the rows by {first}{rest}"
+
+
+def kept_by_best(best: float, declared: float | None, grouping: str) -> str:
+    """Return the shares of the rows that the best bounds keep by a grouping, and the declared bounds if any.
+
+    >>> kept_by_best(0.712, 0.3845, "city")
+    '71 % of the rows by city, the declared bounds 38 %'
+    """
+    return f"{percent(best)} of the rows by {grouping}" + (
+        "" if declared is None else f", the declared bounds {percent(declared)}"
+    )
 
 
 def groups_words(nearly_all: int, most: int, unit: str) -> str:

@@ -84,8 +84,10 @@ def _mechanism_sentence(frame: Frame) -> str:
 
 def threshold_sentence(query: FrameQuery, tau: float | None) -> str:
     """Return the rule by which groups are shown."""
-    threshold = shown_threshold(query.frame, tau, query.request.min_units)
-    if tau is None or query.frame.bounding.sparsity is None:
+    threshold, bounding = shown_threshold(query.frame, tau, query.request.min_units), query.frame.bounding
+    if bounding.max_groups == 1 and bounding.counted_groups:
+        return f"a group is shown if its noisy weight exceeds {threshold:.9g}; a unit in n groups adds 1 / sqrt(n)"
+    if tau is None or bounding.sparsity is None:
         return f"a group is shown if its noisy count of units exceeds {threshold:.9g}"
     rule = (
         f"a group is shown if its noisy count of units exceeds the largest group left out by more than {threshold:.9g}"

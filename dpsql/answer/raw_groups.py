@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dpsql.answer.bound_errors import PEOPLE, ROWS, Pairs
+from dpsql.answer.bound_errors import PEOPLE, ROWS, UNITS_LEFT_OUT, Pairs
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.raw_pairs import RawValue, key_text, raw_pairs_sql, raw_totals_sql, raw_values_sql
 from dpsql.engine import Engine
@@ -36,6 +36,7 @@ class ValueSpread:
         counted: number of values.
         low, high: the least and the largest one.
         quantiles: the values at `QUANTILES`.
+        usual: the least and the largest value of units that are not left out (`UNITS_LEFT_OUT`).
         inside: share of the values within each of some bounds.
         kept: share of their absolute sum that is left if they are clamped to these bounds.
 
@@ -45,6 +46,7 @@ class ValueSpread:
     low: float
     high: float
     quantiles: tuple[float, ...]
+    usual: tuple[float, float]
     inside: dict[tuple[float, float], float]
     kept: dict[tuple[float, float], float]
 
@@ -123,9 +125,9 @@ def read_totals(engine: Engine, frame: Frame, values: Sequence[RawValue], listed
 
 
 def read_values(engine: Engine, frame: Frame, value: RawValue) -> ValueSpread | None:
-    """Return how the values of a column lie; None if there is none."""
-    (row,) = read_rows(engine, raw_values_sql(frame, value, QUANTILES)).to_pylist()
-    if not row["counted"]:
+    """Return how the values of a column lie; None if all units are left out, or there is none."""
+    (row,) = read_rows(engine, raw_values_sql(frame, value, QUANTILES, UNITS_LEFT_OUT)).to_pylist()
+    if not row["counted"] or row["usual_high"] is None:
         return None
     total = row["total"] or 1.0
     return ValueSpread(
@@ -133,6 +135,7 @@ def read_values(engine: Engine, frame: Frame, value: RawValue) -> ValueSpread | 
         row["low"],
         row["high"],
         tuple(row["quantiles"]),
+        (row["usual_low"], row["usual_high"]),
         {bounds: row[f"inside_{j}"] / row["counted"] for j, bounds in enumerate(value.bounds)},
         {bounds: min(1.0, row[f"clamped_{j}"] / total) for j, bounds in enumerate(value.bounds)},
     )

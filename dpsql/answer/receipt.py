@@ -14,6 +14,8 @@ from dpsql.pictures.tables import short
 
 _HIDING = ("gshm", "csh")
 """Mechanisms of private keys."""
+_WEIGHTED = words.WEIGHTED.partition(",")[0]
+"""Begins the note on weights of units in many groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,9 @@ def _keys(receipt: Receipt) -> Iterator[str]:
         yield rule.format(threshold=short(receipt.threshold, 4))
     for one in receipt.sets:
         if one.receipt.threshold is not None:
-            yield words.SET_SHOWN_ABOVE.format(keys=one.name, threshold=short(one.receipt.threshold, 4))
+            weighs = one.receipt.max_groups == 1 and any(note.startswith(_WEIGHTED) for note in one.receipt.notes)
+            rule = words.ROUND_SELECTS if weighs else words.SET_SHOWN_ABOVE
+            yield rule.format(keys=one.name, threshold=short(one.receipt.threshold, 4))
 
 
 def _set_price(one: SetReceipt) -> str:

@@ -59,6 +59,9 @@ SHOWN_ABOVE_LARGEST = Sentence(
     threshold="57.68",
 )
 SET_SHOWN_ABOVE = Sentence("({keys}): shown above {threshold} units", keys="city", threshold="57.68")
+ROUND_SELECTS = Sentence(
+    "({keys}): shown above a noisy weight of {threshold}; a unit in n groups adds 1 / sqrt(n)", keys="1", threshold="57"
+)
 CLOCK = Sentence("days and hours of TIMESTAMPTZ values are those of time zone {zone}", zone="UTC")
 FINER_GROUPS = Sentence("groups are sums of the groups by {keys}, in which units are bounded", keys="city, day")
 ADDED_UP = Sentence("groups are added up from a release by finer keys, and a unit counts in each of its finer groups")
@@ -82,13 +85,11 @@ ROUNDS = Sentence(
     count=2,
     levels="0.01 and 0.09",
 )
-NUMBERS_APART = Sentence(
-    "{rounds}; numbers are a release of their own, on all rows", rounds="keys were selected in one round, at rho = 0.01"
-)
+NUMBERS_APART = Sentence("{rounds}; numbers are a release of their own, on all rows", rounds="keys were selected")
 ONE_THRESHOLD = Sentence(
-    "{apart}; that round said that more rounds do not pay, so the numbers have the rest of rho, and a group is shown, "
-    "too, if its noisy count of {counted} exceeds {threshold}: such counts are often too high",
-    apart="keys were selected in one round, at rho = 0.01; numbers are a release of their own, on all rows",
+    "a group is shown if round 1 (rho = {level}) selects it, or if its noisy count of {counted} exceeds {threshold}; "
+    "counts just above that are often too high; more rounds do not pay",
+    level="0.01",
     counted="units",
     threshold="72.65",
 )

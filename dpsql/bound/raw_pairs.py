@@ -70,16 +70,19 @@ def raw_totals_sql(frame: Frame, values: Sequence[RawValue]) -> str:
     )
 
 
-def raw_values_sql(frame: Frame, value: RawValue, shares: Sequence[float]) -> str:
+def raw_values_sql(frame: Frame, value: RawValue, shares: Sequence[float], left_out: tuple[int, float]) -> str:
     """Return SQL for one row on the values of all rows.
 
     Args:
         frame: the rows and the unit.
         value: the value, and bounds that are compared.
         shares: the shares of the values below the quantiles.
+        left_out: number of units with the largest values that usual_high leaves out, and share of all units if that is
+            more; likewise of the smallest values and usual_low.
 
     Returns:
-        A SELECT with columns counted, low, high, total, quantiles (DOUBLE[]), inside_j and clamped_j.
+        A SELECT with columns counted, low, high, total, quantiles (DOUBLE[]), usual_low and usual_high (NULL if all
+        units are left out), inside_j and clamped_j.
 
     """
     compared = "".join(
@@ -87,11 +90,18 @@ def raw_values_sql(frame: Frame, value: RawValue, shares: Sequence[float]) -> st
         f"coalesce(sum(abs(least(greatest(x_1, {low!r}), {high!r}))), 0) AS clamped_{j}"
         for j, (low, high) in enumerate(value.bounds)
     )
-    listed = ", ".join(map(repr, shares))
+    listed, (number, share) = ", ".join(map(repr, shares)), left_out
+    beyond = f"> greatest({number}, floor({share!r} * units))"
     return (
-        f"WITH {_rows(frame, [value])}\nSELECT count(x_1) AS counted, min(x_1) AS low, max(x_1) AS high, "
-        f"coalesce(sum(abs(x_1)), 0) AS total, quantile_disc(x_1, [{listed}]) AS quantiles{compared} FROM rows "
-        "WHERE unit IS NOT NULL AND x_1 IS NOT NULL"
+        f"WITH {_rows(frame, [value])},\ncounted AS (FROM rows WHERE unit IS NOT NULL AND x_1 IS NOT NULL),\n"
+        "ends AS (SELECT min(x_1) AS low, max(x_1) AS high FROM counted GROUP BY unit),\n"
+        "ranked AS (SELECT low, high, row_number() OVER (ORDER BY low) AS from_low, "
+        "row_number() OVER (ORDER BY high DESC) AS from_high, count(*) OVER () AS units FROM ends),\n"
+        f"usual AS (SELECT min(low) FILTER (from_low {beyond}) AS usual_low, "
+        f"max(high) FILTER (from_high {beyond}) AS usual_high FROM ranked)\n"
+        "SELECT count(x_1) AS counted, min(x_1) AS low, max(x_1) AS high, coalesce(sum(abs(x_1)), 0) AS total, "
+        f"quantile_disc(x_1, [{listed}]) AS quantiles, any_value(usual_low) AS usual_low, "
+        f"any_value(usual_high) AS usual_high{compared} FROM counted, usual"
     )
 
 

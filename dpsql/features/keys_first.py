@@ -335,12 +335,12 @@ def _reason(asked: KeysFirst, offers: Sequence[Offer], selected: int, state: Sta
 def keys_first_note(offers: Sequence[Offer]) -> str:
     """Return the note on how the keys of the numbers, which come last, were found."""
     *rounds, numbers = offers
-    apart = words.NUMBERS_APART.format(rounds=rounds_note(rounds))
     if not (found := threshold_of(numbers)):
-        return apart
+        return words.NUMBERS_APART.format(rounds=rounds_note(rounds))
     statistic, threshold = found
     counted = "units" if statistic == PRESENCE else "rows"
-    return words.ONE_THRESHOLD.format(apart=apart, counted=counted, threshold=f"{threshold:.4g}")
+    level = f"{rounds[0].rho_nano / NANO:.9g}"
+    return words.ONE_THRESHOLD.format(level=level, counted=counted, threshold=f"{threshold:.4g}")
 
 
 def _joint_receipt(asked: KeysFirst, offers: Sequence[Offer], receipts: Sequence[Receipt], name: str) -> Receipt:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from dpsql.answer.bound_errors import PEOPLE, ROWS, Noise
 from dpsql.answer.bound_grid import NO_BOUNDS, Bounds, Choice, Grid, best_choice, bounds_of, factor, grid_of, mean_of
-from dpsql.answer.bound_words import BoundReport, Curve, Errors
+from dpsql.answer.bound_words import BoundReport, Curve, Errors, kept_by_best
 from dpsql.answer.grouping_errors import Grouping
 from dpsql.answer.raw_groups import (
     MOST_PAIRS,
@@ -106,6 +106,7 @@ class BoundCheck:
             level=self.plans.level_words,
             is_declared=is_declared,
             better=factor(before, [one.better for one in every]),
+            kept=self._kept_words(every_grouping, best),
             least=mean_of([one.better for one in every]),
             without=factor(before, [one.nothing for one in every]),
             calls=declarations_of(best, table, self.plans.policy, self.values),
@@ -120,6 +121,14 @@ class BoundCheck:
         """Return the share of the rows that the declared bounds keep; without any, that of one group of each unit."""
         table = self.table
         return grouping.kept_rows(table.max_groups or 1, table.max_rows_per_group)
+
+    def _kept_words(self, groupings: Sequence[Grouping], best: Choice) -> str:
+        """Return the share of the rows that the best bounds keep by the grouping with the least, in words."""
+        shares = {one: one.kept_rows(best.max_groups, best.max_rows) for one in groupings}
+        least, table = min(groupings, key=shares.__getitem__), self.table
+        is_declared = bool(table.max_groups or table.max_rows_per_group)
+        declared = least.kept_rows(table.max_groups, table.max_rows_per_group) if is_declared else None
+        return kept_by_best(shares[least], declared, least.name)
 
     def _question(self, columns: Sequence[str], number: str) -> str:
         """Return the question for one number of each group."""

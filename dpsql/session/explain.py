@@ -6,6 +6,7 @@ The rows of a plan are those of its kind (`dpsql/features/kinds.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.offer import current, held_histogram
@@ -70,7 +71,8 @@ def _open_rows(asked_query: PrivateQuery, state: State, reader: Reader) -> list[
     options = [current(option, state, reader) for option in may_come(query)]
     calibrations = [calibrate(option, held_histogram(option, state)) for option in options]
     items = open_price(query)
-    terms = open_kind_of(asked_query).open_terms(asked_query, calibrations[0], state, reader)
+    open_kind = open_kind_of(asked_query)
+    terms = open_kind.open_terms(asked_query, calibrations[0], state, reader)
     asked = list(zip(query.auto, query.auto_levels, strict=True))
     numbers = [
         (
@@ -97,11 +99,15 @@ def _open_rows(asked_query: PrivateQuery, state: State, reader: Reader) -> list[
         ("mechanism", "rho", f"{terms.total_nano / NANO_PER_RHO:.9g}"),
         ("mechanism", "this query alone", f"epsilon = {terms.epsilon:.6g}, delta = {terms.delta:.6g}"),
     ]
-    for option, calibration in zip(options, calibrations, strict=True):
+    for option, whole in zip(options, calibrations, strict=True):
+        (noised,) = open_kind.noised(replace(asked_query, parts=(option, *asked_query.parts[1:])), state, reader)
+        calibration = whole if noised == option else calibrate(noised, held_histogram(noised, state))
         sigma = noise_sigma(PRESENCE, calibration.levels[0].sigma, calibration.histogram)
+        # keys that are selected first have a part of the level, which numbers may get
+        or_less = "" if noised == option else ", or less, as the first round decides"
         threshold = "" if calibration.cut.tau is None else f"; {threshold_sentence(option, calibration.cut.tau)}"
         groups = f"with max_groups = {option.frame.bounding.max_groups}"
-        rows.append((groups, "distinct units", f"sigma of a count = {sigma:.9g}{threshold}"))
+        rows.append((groups, "distinct units", f"sigma of a count = {sigma:.9g}{or_less}{threshold}"))
     rho_nano = terms.rho_nano + sum(item.rho_nano for item in items)
     delta_units = terms.delta_units + sum(item.delta_units for item in items)
     rows += [

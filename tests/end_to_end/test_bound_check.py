@@ -80,12 +80,33 @@ def test_the_screen_says_what_bounds_keep(screen: dict[tuple[str, str], str]) ->
 def test_better_bounds_can_be_pasted_and_come_from_a_grid(
     session: dpsql.Session, screen: dict[tuple[str, str], str]
 ) -> None:
+    assert screen["result", "best bounds"].endswith(
+        "They keep 99.78 % of the rows by ward, the declared bounds 10.0 %."
+    )
     calls = [value for value in screen.values() if value.startswith("CALL ")]
     numbers = [int(one) for call in calls for one in re.findall(r"(?::= |, |\[)(\d+)", call)]
     assert {"max_groups_contributed := 5", "max_rows_per_group := 2"} <= set(re.findall(r"\w+ := \d+", " ".join(calls)))
     assert all(re.fullmatch("0|[125]0*", str(one)) for one in numbers)
     for call in calls:
         session.sql(call.removesuffix(";"))
+
+
+def test_no_bound_follows_the_values_of_one_unit(session: dpsql.Session) -> None:
+    """One of 900 units has a tenth of the rows, and values that nobody else has."""
+    session.connection.execute(
+        "CREATE OR REPLACE TABLE people AS SELECT i % 900 AS patient, i % 3 = 0 AS even, (i % 100)::DOUBLE AS paid "
+        "FROM range(9000) t(i) UNION ALL SELECT 7, i % 2 = 0, 99_999 FROM range(900) t(i)"
+    )
+    session.sql(PROTECT.format(BOUNDS).replace("visits", "people"))
+    session.sql("CALL dp_domain('people', 'paid', bounds := [0, 10])")
+    rows = session.sql("FROM dp_check('people', by := 'even', auto := false)").fetchall()
+    calls = " ".join(value for _, _, value in rows if value.startswith("CALL "))
+    assert "bounds := [0, 100]" in calls
+    assert int(re.findall(r"max_rows_per_group := (\d+)", calls)[0]) <= 20
+    # of ten units no value is left that bounds may follow
+    session.connection.execute("DELETE FROM people WHERE patient >= 10")
+    rows = session.sql("FROM dp_check('people', by := 'even', auto := false)").fetchall()
+    assert "dp_domain" not in " ".join(value for _, _, value in rows)
 
 
 def test_the_expected_error_is_that_of_answers(session: dpsql.Session, screen: dict[tuple[str, str], str]) -> None:
@@ -269,6 +290,11 @@ def test_private_keys_several_columns_and_no_bounds(session: dpsql.Session) -> N
     assert "with no bound" in by_name["error by ward", "rows"]
     assert "as declared" not in by_name["error by ward", "rows"]
     assert ("max_groups_contributed, not declared", "by ward") in by_name
+    rows = session.sql("FROM dp_check('visits', by := 'ward', auto := false)").fetchall()
+    by_name = {(section, name): value for section, name, value in rows}
+    assert "Errors with no bound declared are not known" in by_name["result", "best bounds"]
+    assert "max_rows_per_group := 2" in by_name["declare", "main.visits"]
+    assert re.fullmatch("[0-9.]+ % with the best bounds", by_name["error by ward", "rows"])
 
 
 def test_the_command_prints_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,7 @@ def test_a_count_of_rows_shows_keys_where_no_unit_is_counted(session: dpsql.Sess
     answer = session.sql(ROWS, **LEVEL)
     receipt = receipt_of(answer)
     (note,) = (one for one in receipt.notes if SHOWS_MORE in one)
-    threshold = float(note.split("noisy count of rows exceeds ")[1].split(":")[0])
+    threshold = float(note.split("noisy count of rows exceeds ")[1].split(";")[0])
     (column,) = receipt.columns
     assert 5.0 < (threshold / (column.l2 or 0.0) - 1.0) / ((column.sigma or 0.0) / (column.l2 or 1.0)) < 7.0
     rows = answer.fetchall()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,11 +111,22 @@ def test_quantiles_count_each_unit_once() -> None:
 
 def test_bounds_never_are_those_of_one_value() -> None:
     quantiles = tuple(float(index) for index in range(-3, len(QUANTILES) - 3))
-    spread = ValueSpread(10**6, -1e9, 1e9, quantiles, {}, {})
+    spread = ValueSpread(10**6, -1e9, 1e9, quantiles, (-9.0, 9.0), {}, {})
     listed = bounds_of(spread)
     assert {low for low, _ in listed} == {-5.0, -1.0, 0.0}
     assert {high for _, high in listed} == {2.0, 5.0, 10.0}
     assert all(low < high for low, high in listed)
+    of_few = {bound for bounds in bounds_of(replace(spread, usual=(-1.0, 2.0))) for bound in bounds}
+    assert of_few == {-1.0, 0.0, 2.0}
+
+
+def test_ten_units_or_one_in_a_thousand_are_left_out_of_the_grid() -> None:
+    for units, left_out in ((5, 4), (500, 10), (50_000, 50)):
+        # a unit of each number, in one group
+        numbers = np.arange(1, units + 1)
+        one = np.ones(units, dtype=np.int64)
+        pairs = Pairs(0 * one, one, numbers, numbers, {}, {}, {}, ("a",))
+        assert pairs.usual_number(numbers) == units - left_out
 
 
 def test_the_best_of_a_grid_has_the_least_geometric_mean() -> None:
