@@ -34,14 +34,17 @@ def after_first(
     if not spread:
         return None
     per_unit = _per_unit(numbers, hiding, spread, state) if is_open and hiding else None
-    size = per_unit or math.sqrt(numbers.frame.unit_groups) / spread.in_numbers
+    size = math.sqrt(numbers.frame.unit_groups) / spread.in_numbers
+    if per_unit is not None and math.isfinite(per_unit):
+        size = per_unit
     return AfterFirst(spread, size, per_unit, first, second, numbers_rho, is_open)
 
 
-def _per_unit(numbers: FrameQuery, hiding: Statistic, spread: Spread, state: State) -> float | None:
+def _per_unit(numbers: FrameQuery, hiding: Statistic, spread: Spread, state: State) -> float:
     """Return the l2 norm of a unit in a statistic over what it adds to a key on average, and the root of its share.
 
-    A count of rows of norm v in g groups has v / sqrt(g) in each. None where AUTO's histogram does not tell its norms.
+    A count of rows of norm v in g groups has v / sqrt(g) in each. Return infinity where AUTO's histogram does not tell
+    its norms, so that a threshold takes the place of no rounds.
     """
     share = numbers.weights[numbers.statistics.index(hiding)]
     if hiding == PRESENCE:
@@ -51,5 +54,5 @@ def _per_unit(numbers: FrameQuery, hiding: Statistic, spread: Spread, state: Sta
             point = Question(asked).point(state.side_table, level.rho_nano)
             norm = mean_norm(point.noisy_values, point.sigma)
             scale = scale_of(hiding, histogram_of(numbers.frame))
-            return scale * math.sqrt(spread.groups / share) / norm if norm else None
-    return None
+            return scale * math.sqrt(spread.groups / share) / norm if norm else math.inf
+    return math.inf

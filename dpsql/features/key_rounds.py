@@ -87,7 +87,7 @@ class KeyRounds:
         first_nano, total_nano: levels of the first round where it is not drawn yet, and of all rounds together.
         reader: who asks, with their clearance, which holds for all rounds together.
         after_first: the rule by which further rounds may be left out, where that is known; None elsewhere.
-        assumed: a step after the first round that is taken for granted, to see what would come of it.
+        assumed: the step after the first round that is taken for granted as long as it is not known.
 
     """
 
@@ -210,11 +210,11 @@ class KeyRounds:
         Rounds follow, too, where so much is left of the level that this round alone would be left behind: the series
         serves it only because others had more rounds drawn, and would not do so once they begin another one.
         """
-        if self.assumed:
-            return self.assumed
         stored = state.side_table.levels(statistic_hash(PRESENCE, first))
-        if not self.after_first or not stored or left >= _LEFT_BEHIND * stored[0].rho_nano:
+        if stored and left >= _LEFT_BEHIND * stored[0].rho_nano:
             return Step.ROUNDS
+        if not self.after_first or not stored:
+            return self.assumed or Step.ROUNDS
         return self.after_first.step(Found(*selected_weight(first, stored[0], state.side_table)))
 
     def _round(self, number: int, frame: Frame, rho_nano: int, left: int, selected: pa.Table) -> Round:

@@ -138,7 +138,9 @@ class KeysAndNumbers:
             return (self,)
         may_hide = self.asked.may_hide and not self.reader.has_limit and hiding_statistic(self.numbers)
         steps = (Step.ROUNDS, Step.NUMBERS, *([Step.THRESHOLD] if may_hide else []))
-        return tuple(replace(self, rounds=replace(self.rounds, assumed=step)) for step in steps)
+        # with more of AUTO to come no step is known, not even after rounds that are stored
+        rule = None if numbers.is_open else self.rounds.after_first
+        return tuple(replace(self, rounds=replace(self.rounds, after_first=rule, assumed=step)) for step in steps)
 
     def price_at_most(self, state: State) -> tuple[int, int]:
         """Return the most nano-rho, and the most delta units, that keys and numbers cost, whichever way they take.
