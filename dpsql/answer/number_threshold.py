@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from dpsql.accounting.parts import delta_of_parts, threshold_of_parts
 from dpsql.answer.charge_items import charge_items
 from dpsql.answer.exact import Runtime
 from dpsql.answer.offer import Offer
@@ -21,6 +20,7 @@ from dpsql.answer.points import served_point, shown_keys, stored_keys
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving, Step
 from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import Histogram
+from dpsql.mechanism.independent_gaussian import NormedHistogram
 from dpsql.mechanism.too_little import delta_for_threshold
 from dpsql.model.frame import KEYS_FIRST, PRESENCE, Norm, Statistic
 from dpsql.model.identity import frame_hash
@@ -148,10 +148,10 @@ def _due(serving: Serving, offer: Offer, delta: float, draws: int) -> KeySelecti
             f"delta = {delta:.3g} of a threshold is below what the finite precision of the noise costs; ask for more"
         )
     if level.statistic != PRESENCE:
-        bounding, sigma = offer.query.frame.bounding, level.sigma / scale_of(level.statistic, offer.histogram)
-        parts = draws * (bounding.counted_groups or offer.histogram.unit_groups)
-        tau = threshold_of_parts(target, sigma, parts)
-        return KeySelection(level.rho_nano, level.sigma, tau, delta_of_parts(tau, sigma, parts))
+        if not isinstance(offer.histogram, NormedHistogram):
+            raise AssertionError("a count of rows that shows keys is bounded by a norm")
+        sigma = level.sigma / scale_of(level.statistic, offer.histogram)
+        return KeySelection(level.rho_nano, level.sigma, *offer.histogram.threshold_of_rows(target, sigma, draws))
     hiding = replace(offer.histogram, hides=True)
     tau_of_units = hiding.threshold(target, level.sigma)
     if tau_of_units is None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dpsql.accounting.parts import delta_of_parts, threshold_of_parts
 from dpsql.accounting.profile import Profile
 from dpsql.accounting.sparse_histogram import SparseProfile, WeightedProfile
 from dpsql.mechanism.csh import subtracted
@@ -93,6 +94,19 @@ class NormedHistogram(WeightedHistogram):
 
     concentrated: ClassVar[bool] = True
     threshold_share: ClassVar[float] = 39.0 / 40.0
+
+    def threshold_of_rows(self, delta: float, sigma: float, draws: int) -> tuple[float, float]:
+        """Return the tau of a count of rows, in norms, and its delta: the chance that a unit shows a key of its own.
+
+        Args:
+            delta: the most that it may cost.
+            sigma: noise of the count, in norms.
+            draws: of how many draws the count is an average; a unit may have other groups in each.
+
+        """
+        parts = draws * self.counted_groups
+        tau = threshold_of_parts(delta, sigma, parts)
+        return tau, delta_of_parts(tau, sigma, parts)
 
 
 def own_noise(frame: Frame, shape: Shape | None) -> Histogram:

@@ -180,7 +180,7 @@ def test_heavy_users_of_a_web_log_are_told_of_under_found_bounds() -> None:
     with dpsql.connect() as session:
         session._runner.noise_source = seeded_noise(2)
         session.connection.execute(
-            "CREATE TABLE log AS SELECT visitor, '/' || CAST((visitor + row) % 7 AS VARCHAR) AS page "
+            "CREATE TABLE log AS SELECT visitor, '/' || CAST((visitor + row) % 40 AS VARCHAR) AS page "
             "FROM range(2000) v(visitor), range(3000) r(row) "
             "WHERE row < 4.3 * (pow((visitor + 0.5) / 2000, -1 / 1.2) - 1) + 1"
         )
@@ -202,7 +202,6 @@ def test_few_people_tell_nothing(session: dpsql.Session) -> None:
     found = _found(answer)
     assert found.could_be is None
     assert not found.is_too_low
-    assert _first_line(answer).startswith("bounds   too few rows are shown to say how many bounds leave out") or True
     ((n, whole, low, high),) = answer.fetchall()
     assert round(whole) == n
     assert low < n
