@@ -45,7 +45,7 @@ Option = tuple[str, dict[str, Any]]
 
 
 class Known(TypedDict):
-    """What `default_tables.json` has of one question of a table.
+    """One question of a table in `default_tables.json`.
 
     Attributes:
         truth: sum of the exact numbers of all keys, without signs.

@@ -20,7 +20,7 @@ _BAR = 40
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How numbers of units lie, or values of a column.
+    """The place of numbers of units, or of values of a column.
 
     Attributes:
         name: of what they are.

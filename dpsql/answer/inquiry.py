@@ -1,4 +1,4 @@
-"""Who asks which query: what the releases of its frames are recorded under."""
+"""The reader and the question that the releases of a query are recorded under."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpsql.state import Charged
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """Who asks which query: what the releases of its frames are recorded under.
+    """The reader and the question that the releases of a query are recorded under.
 
     Attributes:
         reader: who asks, with their clearance; who is charged for in the state file.

@@ -30,7 +30,7 @@ Totals = dict[str, dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class ValueSpread:
-    """How the values of a column lie.
+    """The place of the values of a column.
 
     Attributes:
         counted: number of values.

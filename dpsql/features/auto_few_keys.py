@@ -25,7 +25,7 @@ _MEAN_NOISE = math.sqrt(2.0 / math.pi)
 _CERTAIN = 12.0
 """A place of so many standard deviations is as it was counted; the tail begins at the last of them."""
 _RISE = 6.0
-"""Where doublings of norms that hold units have so many standard deviations of a place more than those before them,
+"""If doublings of norms that hold units have so many standard deviations of a place more than those before them,
 units have norms of another kind: the tail begins there."""
 _PLACES = 12 * NORM_STEPS_PER_DOUBLING
 """A tail reaches over so many places."""

@@ -89,7 +89,7 @@ class People:
 
 @dataclass(frozen=True, slots=True)
 class RatioUse:
-    """How bounds will be used, as far as policy and text say it.
+    """The use of bounds, as far as policy and text say it.
 
     Attributes:
         kind: constants of the ratio.

@@ -36,7 +36,7 @@ _HALVINGS = 60
 
 
 class Step(Enum):
-    """What follows a first round."""
+    """The step that follows a first round."""
 
     ROUNDS = "rounds"
     NUMBERS = "numbers"
@@ -45,7 +45,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a round selected.
+    """The keys that a round selected.
 
     Attributes:
         weight: the noisy sum of the weights of its keys.
@@ -63,7 +63,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How units spread over their groups, by a noisy histogram of units by their number of groups.
+    """The spread of units over their groups, by a noisy histogram of units by their number of groups.
 
     Attributes:
         weight: what all units spread in a round, each of n groups the weight sqrt(1 / n) in each.
