@@ -296,6 +296,8 @@ def _sql_of_a_release(monkeypatch: pytest.MonkeyPatch, *, unsigned: bool = False
             f"CALL dp_protect('t', coverage := {coverage}, "
             "unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 2)"
         )
+        # what a declaration reads is no release
+        seen.clear()
         result = session.sql("SELECT k, count(DISTINCT pid) AS n FROM t GROUP BY k", rho=5.0, delta=0.1)
         assert len(result) > 0
     (sql,) = seen
