@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import special
+import scipy
 
 _STEPS_PER_UNIT = 400.0
 """Steps of the logarithm of a squared part between which the bound is taken at the worse end."""
@@ -35,7 +35,7 @@ def delta_of_parts(tau: float, sigma: float, parts: int) -> float:
 
     """
     squares = np.exp(np.linspace(-math.log(parts), 0.0, 2 + math.ceil(_STEPS_PER_UNIT * math.log(parts))))
-    exponents = -special.log_ndtr((1.0 + tau - np.sqrt(squares)) / sigma)
+    exponents = -scipy.special.log_ndtr((1.0 + tau - np.sqrt(squares)) / sigma)
     # f rises with s: between two squares f(s) / s is at most f of the larger over the smaller
     large = float(exponents[-1]) if parts == 1 else float((exponents[1:] / squares[:-1]).max())
     small = parts * float(exponents[0])
