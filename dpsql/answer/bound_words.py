@@ -68,7 +68,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class BoundReport:
-    """All that dp_check found.
+    """The findings of dp_check.
 
     Attributes:
         level: the level that errors are of, in words.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +23,30 @@ def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Tabl
     return stored_keys(frame, side_table).take(to_arrow(places))
 
 
-def selected_weight(frame: Frame, stored: Level, side_table: SideTable) -> tuple[float, float, int, float]:
-    """Return the noisy sum of weights of these keys, its standard deviation, their number, and a sum of logarithms.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The keys that a round selected.
 
-    The logarithms are those of the weights over the threshold.
+    Attributes:
+        weight: the noisy sum of the weights of its keys.
+        sigma: the noise in it.
+        keys: their number.
+        logarithms: the sum of the logarithms of their weights over the threshold.
+
     """
+
+    weight: float
+    sigma: float
+    keys: int
+    logarithms: float
+
+
+def found_by(frame: Frame, stored: Level, side_table: SideTable) -> Found:
+    """Return what a round found, by its stored point and the threshold of that."""
     point, places = _selected(frame, stored, side_table)
     weights, threshold = point.noisy_values[places], 1.0 + (stored.tau or 0.0)
     noise, logarithms = point.sigma * math.sqrt(len(places)), float(np.log(weights / threshold).sum())
-    return float(weights.sum()), noise, len(places), logarithms
+    return Found(float(weights.sum()), noise, len(places), logarithms)
 
 
 def selected_ids(frame: Frame, keys: pa.Table, runtime: Runtime) -> npt.NDArray[np.intp]:

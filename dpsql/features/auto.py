@@ -15,7 +15,6 @@ level. docs/proofs/auto.md has the rule.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -30,10 +29,10 @@ from dpsql.bound.value_steps import LARGEST_VALUE, VALUE_EXPONENT
 from dpsql.cascade.cascade import Placed, lowered, own_noise, risen
 from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
-from dpsql.features.auto_choices import found_bounds, holds_most
-from dpsql.features.auto_groups import TYPICAL_GROUPS, most_groups
+from dpsql.features.auto_choices import TYPICAL_GROUPS, found_bounds, holds_most
+from dpsql.features.auto_groups import most_groups
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
-from dpsql.features.auto_norms import FEW_KEYS, USUAL_ROWS_PLACES, NormUse, chosen_norm, rounded_up
+from dpsql.features.auto_norms import FEW_KEYS, USUAL_ROWS_PLACES, NormUse, chosen_norm, on_row_lattice, rounded_up
 from dpsql.features.auto_price import may_come, open_price
 from dpsql.features.auto_purposes import groups_for_ratios, ratio_kind, ratio_norm
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, auto_share, part_for_auto
@@ -42,7 +41,7 @@ from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.mechanism.window import free_level
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import NotFound
-from dpsql.model.frame import COUNT_LATTICE_EXPONENT, KEYS_FIRST, NANO, Statistic
+from dpsql.model.frame import KEYS_FIRST, NANO, Statistic
 from dpsql.model.private_query import AutoBounds, AutoGroups, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.features.auto import GROUPS, with_max_groups
@@ -205,8 +204,7 @@ def _found_norm(asked: AutoBounds, point: Point, use: NormUse) -> tuple[float, f
         if steps is None:
             # whoever has rows has one or more, and few units tell whether that is worth much noise
             return -_FEW_ROWS, _FEW_ROWS
-        # on the lattice of rows, where a norm of 1.41 would be one of 1
-        norm = math.ceil(steps * 2.0**-COUNT_LATTICE_EXPONENT - 1e-9) * 2.0**COUNT_LATTICE_EXPONENT
+        norm = on_row_lattice(steps)
     elif steps is None:
         return None
     else:

@@ -39,6 +39,10 @@ not last."""
 _USUAL_GROUPS = 16
 """In up to so many groups most units are in most tables."""
 _EULER = 0.5772156649015329
+MEAN_NOISE = math.sqrt(2.0 / math.pi)
+"""Mean size of Gaussian noise over its standard deviation."""
+TYPICAL_GROUPS = 8
+"""In how many groups a unit is taken to be that may be in more."""
 
 
 def sure_places(noisy: Floats, sigma: float, places: int, probability: float = FALSE_POSITIVE) -> npt.NDArray[np.bool_]:

@@ -17,11 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.bound.unit_histograms import NORM_STEPS_PER_DOUBLING
-from dpsql.features.auto_choices import WIDEST, Floats
+from dpsql.features.auto_choices import MEAN_NOISE, WIDEST, Floats
 from dpsql.features.auto_norms import NormUse, likely_units
 
-_MEAN_NOISE = math.sqrt(2.0 / math.pi)
-"""Mean size of Gaussian noise over its standard deviation."""
 _CERTAIN = 12.0
 """A place of so many standard deviations is as it was counted; the tail begins at the last of them."""
 _RISE = 6.0
@@ -79,7 +77,7 @@ def norm_of_few_keys(noisy: Floats, sigma: float, use: NormUse) -> float | None:
     last = max(int(places[-1]), start + 1)
     norms = np.exp2(np.arange(start / NORM_STEPS_PER_DOUBLING, last / NORM_STEPS_PER_DOUBLING, _STEP))
     lost = tails.units @ np.maximum(values[:, None] - norms, 0.0) * math.sqrt(use.groups)
-    noise = _MEAN_NOISE * (use.key_count or 1) * norms / math.sqrt(2.0 * use.rho)
+    noise = MEAN_NOISE * (use.key_count or 1) * norms / math.sqrt(2.0 * use.rho)
     expected = tails.likelihood @ np.log(np.hypot(lost, noise))
     norm = float(norms[int(np.argmin(expected))])
     return max(1.0, round(norm * _ROW_STEPS) / _ROW_STEPS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dpsql.features.auto_choices import Expected, chosen_groups
+from dpsql.features.auto_choices import TYPICAL_GROUPS, Expected, chosen_groups
 from dpsql.features.auto_histograms import Question
 from dpsql.features.auto_norms import FEW_KEYS
 from dpsql.features.auto_purposes import groups_for_ratios, ratio_groups
@@ -18,8 +18,6 @@ from dpsql.state import State
 
 _REFERENCE_DELTA = 1e-6
 """Thresholds are predicted at this delta whatever a query asks for, so that every query of a frame has one choice."""
-TYPICAL_GROUPS = 8
-"""In how many groups a unit is taken to be that may be in more."""
 _FOUND = 4.0
 """A key is taken to be selected in rounds where it has so many times the noise of a count of units in that many."""
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from dpsql.bound.unit_histograms import NORM_STEPS_PER_DOUBLING
 from dpsql.features.auto_choices import LIKELY, WIDEST, Floats, held_units, holds_most, largest_size
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT
 
 _BIAS = 9.0
 """How much more a square of what bounds leave out weighs than one of noise, because stated intervals have noise alone:
@@ -145,6 +146,11 @@ def mean_norm(noisy: Floats, sigma: float) -> float | None:
     # the middle of a place, on a logarithmic scale
     middles = np.exp2((np.arange(len(units)) - 0.5) / NORM_STEPS_PER_DOUBLING)
     return float(units @ np.maximum(middles, 1.0)) / float(units.sum())
+
+
+def on_row_lattice(norm: float) -> float:
+    """Return the least norm on the lattice of rows that is no less: on it, one of 1.41 would be one of 1."""
+    return math.ceil(norm * 2.0**-COUNT_LATTICE_EXPONENT - 1e-9) * 2.0**COUNT_LATTICE_EXPONENT
 
 
 def rounded_up(norm: float) -> float:

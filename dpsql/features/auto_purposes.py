@@ -6,12 +6,11 @@ are chosen together from both histograms of units, by groups and by norms of row
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from dpsql.features.auto_choices import held_groups
 from dpsql.features.auto_histograms import Question
-from dpsql.features.auto_norms import USUAL_ROWS_PLACES
+from dpsql.features.auto_norms import USUAL_ROWS_PLACES, on_row_lattice
 from dpsql.features.auto_ratios import (
     AVERAGE,
     QUANTILE,
@@ -26,7 +25,7 @@ from dpsql.features.auto_ratios import (
 )
 from dpsql.mechanism.calibrate import AUTO_PARTS
 from dpsql.model.estimates import UNITS, NoValue, Quantile, Ratio, Spread
-from dpsql.model.frame import COUNT_LATTICE_EXPONENT, NANO
+from dpsql.model.frame import NANO
 from dpsql.model.private_query import AutoBounds, AutoGroups, AutoQuestion, FrameQuery
 from dpsql.state import Point, SideTable
 
@@ -81,9 +80,7 @@ def ratio_norm(
         return None
     use, people = _use_and_people(query, asked, side_table)
     if query.frame.bounding.by_norm:
-        # on the lattice of rows
-        steps = math.ceil(chosen_ratio_norm(people, use) * 2.0**-COUNT_LATTICE_EXPONENT - 1e-9)
-        return steps * 2.0**COUNT_LATTICE_EXPONENT
+        return on_row_lattice(chosen_ratio_norm(people, use))
     if not isinstance(first, AutoGroups):
         groups: Sequence[int] = (query.frame.bounding.max_groups or 1,)
     elif first.chosen or not groups_for_ratios(query, first):

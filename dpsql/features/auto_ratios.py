@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsql.bound.unit_histograms import NORM_STEPS_PER_DOUBLING
-from dpsql.features.auto_choices import LIKELY, Floats, held_units, largest_size
+from dpsql.features.auto_choices import TYPICAL_GROUPS, Floats, largest_size
+from dpsql.features.auto_norms import likely_units
 
 _UNSEEN = 9.0
 """A square of the sampling error weighs so much more than one of noise, which alone is in the stated interval."""
@@ -24,16 +25,14 @@ _BETWEEN = 0.25
 _MOST_ERROR = 0.5
 """A group with a larger error is of no use. Its threshold is about there, too."""
 _OF_NO_USE = 1e-3
-"""Of bounds by which no group is of use, those with the least error are chosen."""
+"""The weight of errors where no group is of use: then bounds with the least error are chosen."""
 _DIGITS = 9
 _MOST_RANKS = 4096
 _MOST_ROWS = 1024
 _CLOSE = 1.02
-"""Of norms whose use is at least the best one over this, the largest is chosen: it leaves out least."""
+"""The best use over this is good enough: of such norms the largest is chosen, as it leaves out least."""
 _STEP = 1.0 / 8.0
 """Norms that may be chosen are so many doublings apart."""
-_TYPICAL_GROUPS = 8
-"""A unit is taken to be in at most so many groups if no histogram tells in how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +111,7 @@ def held_norms(noisy: Floats, sigma: float, usual_places: int) -> tuple[Floats, 
         usual_places: how many places, the first ones, are likely to hold units whoever they are.
 
     """
-    units = held_units(noisy[1:], sigma)
-    if not units.any():
-        units = held_units(noisy[1 : usual_places + 1], sigma, LIKELY)
+    units = likely_units(noisy, sigma, usual_places)
     held = np.flatnonzero(units > 0.0)
     return (units[held], np.exp2(held / NORM_STEPS_PER_DOUBLING)) if held.size else None
 
@@ -151,7 +148,7 @@ def supposed(norms: tuple[Floats, Floats] | None, most: int | None) -> People:
     if norms is None:
         return People(np.ones(1), np.ones(1), np.ones(1))
     units, sizes = norms
-    groups = np.clip(np.floor(sizes**2 + 1e-9), 1.0, float(min(most or _TYPICAL_GROUPS, _TYPICAL_GROUPS)))
+    groups = np.clip(np.floor(sizes**2 + 1e-9), 1.0, float(min(most or TYPICAL_GROUPS, TYPICAL_GROUPS)))
     return People(units, groups, sizes / np.sqrt(groups))
 
 

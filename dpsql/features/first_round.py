@@ -1,9 +1,9 @@
 """The step that follows a first round of key selection: more rounds, the numbers alone, or numbers with a threshold.
 
 More rounds take most of what is left from the numbers. Where they would find few keys more, or where one threshold on
-the numbers finds no fewer, the numbers get all that is left. The rule reads AUTO's
-histogram of units by their number of groups and the keys that the first round selected, both released before; it is a
-public formula, and privacy needs no property of it (docs/proofs/key-rounds.md, Theorem 5).
+the numbers finds no fewer, the numbers get all that is left. The rule reads AUTO's histogram of units by their number
+of groups and the keys that the first round selected, both released before; it is a public formula, and privacy needs
+no property of it (docs/proofs/key-rounds.md, Theorem 5).
 """
 
 from __future__ import annotations
@@ -15,22 +15,20 @@ from enum import Enum
 
 import numpy as np
 
-from dpsql.features.auto_choices import Floats, sure_places
+from dpsql.answer.round_keys import Found
+from dpsql.features.auto_choices import MEAN_NOISE, Floats, largest_size, sure_places
 from dpsql.model.frame import Bounding
 
 _MISSED = 2.0
 """Weight that the first round did not find is taken for noise up to so many standard deviations."""
 _FEW_FOUND = 4
 """So many found keys tell something of the sizes of others."""
-_MEAN_ERROR = math.sqrt(2.0 / math.pi)
-"""Mean size of Gaussian noise over its standard deviation."""
 _CLEARLY = 0.8
 """Numbers alone take the place of rounds if their error is so many times that of rounds."""
 _THRESHOLD = 6.0
 """A threshold over the noise that it is for: of usual deltas and numbers of groups it is 5 to 7."""
 _USUAL = 2.0
 """Sizes of keys are taken to fall as 1/rank with the weight of so many found keys."""
-_EULER = 0.5772156649015329
 _CLOSE = 1e-6
 _HALVINGS = 60
 
@@ -41,24 +39,6 @@ class Step(Enum):
     ROUNDS = "rounds"
     NUMBERS = "numbers"
     THRESHOLD = "threshold"
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The keys that a round selected.
-
-    Attributes:
-        weight: the noisy sum of the weights of its keys.
-        sigma: the noise in it.
-        keys: their number.
-        logarithms: the sum of the logarithms of their weights over the threshold.
-
-    """
-
-    weight: float
-    sigma: float
-    keys: int
-    logarithms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +156,14 @@ class AfterFirst:
 
         A key is found if it has more units than the threshold of a step. The others are lost, with all their units;
         of those that are found the error is the noise. How many keys have how many units is a mean of two laws: sizes
-        that fall as 1/rank, and as those of the found keys do (Hill 1975).
+        that fall as 1/rank, and as those of the found keys do (Hill 1975). Some keys were found.
         """
         needs, in_round = self._needs(found), self.spread.in_round
         missing = max(self.spread.weight - found.weight, 0.0) / in_round
         fall = (found.keys + _USUAL) / (max(found.logarithms, 0.0) + _USUAL)
         laws = (
             _Keys.by_rank(found.keys, found.weight / in_round, missing, needs.first),
-            _Keys(max(found.keys, 0.5), missing, needs.first, fall),
+            _Keys(found.keys, missing, needs.first, fall),
         )
 
         def error(threshold: float, rho: float) -> float:
@@ -207,7 +187,7 @@ class _Needs:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """How many keys have more than x units: ``found`` (largest / x)^fall, from the largest that was missed downwards.
+    """The law of sizes: ``found`` (largest / x)^fall keys have more than x units, for x up to the largest missed one.
 
     Attributes:
         found: keys that the round selected.
@@ -217,7 +197,7 @@ class _Keys:
 
     """
 
-    found: float
+    found: int
     missing: float
     largest: float
     fall: float
@@ -225,14 +205,11 @@ class _Keys:
     @classmethod
     def by_rank(cls, found: int, units: float, missing: float, largest: float) -> _Keys:
         """Return the law by which the key of rank r has c / r units; found keys have so many units together."""
-        if not found:
-            return cls(0.5, missing, largest, 1.0)
-        of_largest_key = units / (math.log(found) + _EULER)
-        return cls(found, missing, min(of_largest_key / found, largest), 1.0)
+        return cls(found, missing, min(largest_size(units, units, found) / found, largest), 1.0)
 
     def error(self, threshold: float, noise: float) -> float:
         """Return the units of keys below a threshold, and the noise on all others, at most the units of each."""
-        error = _MEAN_ERROR * noise
+        error = MEAN_NOISE * noise
         threshold = min(max(threshold, error, self._least()), self.largest)
         shown = self.found * math.pow(self.largest / threshold, self.fall)
         return max(self.missing - self._units(threshold), 0.0) + shown * error

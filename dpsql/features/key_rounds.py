@@ -27,12 +27,12 @@ from dpsql.answer.offer import Offer, offers_of, with_price
 from dpsql.answer.phrases import listed
 from dpsql.answer.plan_rows import Row, frame_plan_rows
 from dpsql.answer.receipt import Receipt, SetReceipt
-from dpsql.answer.round_keys import selected_keys, selected_weight
+from dpsql.answer.round_keys import found_by, selected_keys
 from dpsql.answer.stage import Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import CalibrationError
-from dpsql.features.first_round import AfterFirst, Found, Step
+from dpsql.features.first_round import AfterFirst, Step
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.joint import shared_requests
@@ -51,6 +51,9 @@ _LEAST_PART = 20
 find nothing and cost a threshold."""
 _LEFT_BEHIND = 20
 """A series of n rounds is left behind by who asks for _LEFT_BEHIND / max(1, n - 1) times its level, and for twice."""
+THRESHOLD_PART = 3.0 / 8.0
+"""Part of a query's delta for thresholds after the first round: one on its numbers, or all of later rounds, which get
+half of it and halves of what is left."""
 _MOST_ROUNDS = _LEFT_BEHIND // 2 + 1
 """Rounds of a series, from which on who asks for twice as much leaves it behind."""
 _NOT_KNOWN = "not known before the keys are selected"
@@ -161,7 +164,7 @@ class KeyRounds:
         stored = state.side_table.levels(statistic_hash(PRESENCE, first))
         if not self.after_first or not stored or not self.reader.may_see(stored[0].rho_nano):
             return None
-        found = Found(*selected_weight(first, stored[0], state.side_table))
+        found = found_by(first, stored[0], state.side_table)
         return found.keys if self.after_first.finds_nearly_all(found) else None
 
     def following(self, state: State) -> tuple[Step, int]:
@@ -215,7 +218,7 @@ class KeyRounds:
             return Step.ROUNDS
         if not self.after_first or not stored:
             return self.assumed or Step.ROUNDS
-        return self.after_first.step(Found(*selected_weight(first, stored[0], state.side_table)))
+        return self.after_first.step(found_by(first, stored[0], state.side_table))
 
     def _round(self, number: int, frame: Frame, rho_nano: int, left: int, selected: pa.Table) -> Round:
         request = self.first.request.at(rho_nano / NANO)
@@ -250,7 +253,7 @@ def _delta_part(number: int) -> float:
     The other half is what the conversion to epsilon takes, so that a query by (epsilon, delta) keeps its delta, however
     many rounds there are. Keys that nobody could miss pass any threshold, so that the first round gets less.
     """
-    return 0.375 / 2**number if number else 0.125
+    return THRESHOLD_PART / 2**number if number else 0.5 - THRESHOLD_PART
 
 
 def round_offers(rounds: Sequence[Round], state: State) -> tuple[Offer, ...]:

@@ -36,6 +36,7 @@ from dpsql.features.after_first import after_first
 from dpsql.features.first_round import Step
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.key_rounds import (
+    THRESHOLD_PART,
     KeyRounds,
     joint_rows,
     release_rounds,
@@ -53,7 +54,6 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.private_query import AutoGroups, FrameQuery, Request
 from dpsql.model.query_kinds import KeysFirst
-from dpsql.plan.features.key_rounds import THRESHOLD_PART
 from dpsql.state import State
 
 _PART_OF_KEYS = (3, 5)
@@ -142,15 +142,14 @@ class KeysAndNumbers:
         rule = None if numbers.is_open else self.rounds.after_first
         return tuple(replace(self, rounds=replace(self.rounds, after_first=rule, assumed=step)) for step in steps)
 
-    def price_at_most(self, state: State) -> tuple[int, int]:
-        """Return the most nano-rho, and the most delta units, that keys and numbers cost, whichever way they take.
+    def ways(self, state: State) -> list[tuple[Offer, ...]]:
+        """Return the offers of each way that keys and numbers may take.
 
         Raises:
             AccessError, CalibrationError: as `offers_of`.
 
         """
-        rho_nano, delta_units = zip(*(_price(path.offers(state)) for path in self.paths(state)), strict=True)
-        return max(rho_nano), max(delta_units)
+        return [path.offers(state) for path in self.paths(state)]
 
     def offers(self, state: State) -> tuple[Offer, ...]:
         """How its rounds are served, and last its numbers.
@@ -208,8 +207,9 @@ class KeysFirstKind:
         parts = KeysAndNumbers.of(query, state, reader)
         offers = parts.offers(state)
         *rounds, numbers = offers
-        rho_nano, delta_units = parts.price_at_most(state)
-        least = min(_price(path.offers(state))[0] for path in parts.paths(state))
+        ways = parts.ways(state)
+        rho_nano, delta_units = _price_at_most(ways)
+        least = min(_price(way)[0] for way in ways)
         or_less = ", or less, as the first round decides" if least < rho_nano else ""
         return [
             *round_rows(rounds),
@@ -224,12 +224,11 @@ class KeysFirstKind:
 
     def open_terms(self, query: KeysFirst, first: Calibration, state: State, reader: Reader) -> OpenTerms:
         """Return the terms of keys and numbers; whatever AUTO chooses, these are their levels."""
-        parts = KeysAndNumbers.of(query, state, reader)
-        paths = [path.offers(state) for path in parts.paths(state)]
-        guarantees = zip(*(joint_guarantee_of(query.first.request, offers) for offers in paths), strict=True)
+        ways = KeysAndNumbers.of(query, state, reader).ways(state)
+        guarantees = zip(*(joint_guarantee_of(query.first.request, offers) for offers in ways), strict=True)
         epsilon, delta = map(max, guarantees)
-        total_nano = max(sum(part.rho_nano for part in offers) for offers in paths) + first.auto_nano
-        return OpenTerms(epsilon, delta, total_nano, *parts.price_at_most(state))
+        total_nano = max(sum(part.rho_nano for part in offers) for offers in ways) + first.auto_nano
+        return OpenTerms(epsilon, delta, total_nano, *_price_at_most(ways))
 
     def open_prices(
         self, query: KeysFirst, options: Sequence[FrameQuery], state: State, reader: Reader
@@ -238,7 +237,7 @@ class KeysFirstKind:
         for number, option in enumerate(options):
             parts = KeysAndNumbers.of(replace(query, parts=(option, *query.parts[1:])), state, reader)
             if not number:
-                yield parts.price_at_most(state)
+                yield _price_at_most(parts.ways(state))
             for path in parts.paths(state) if number else ():
                 numbers = path.settled(state).numbers
                 calibrate(numbers, histogram_of(numbers.frame))
@@ -263,6 +262,12 @@ def _price(offers: Sequence[Offer]) -> tuple[int, int]:
     """Nano-rho and delta units that offers cost together."""
     items = [item for offer in offers for item in offer.items]
     return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
+
+
+def _price_at_most(ways: Sequence[Sequence[Offer]]) -> tuple[int, int]:
+    """Return the most nano-rho, and the most delta units, that keys and numbers cost, whichever way they take."""
+    rho_nano, delta_units = zip(*map(_price, ways), strict=True)
+    return max(rho_nano), max(delta_units)
 
 
 def _split(rho_nano: int) -> tuple[int, int]:

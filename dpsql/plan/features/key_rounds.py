@@ -16,8 +16,6 @@ from dpsql.model.frame import Bounding, Frame
 from dpsql.model.identity import frame_hash
 from dpsql.plan.features.other_group import rows_outside
 
-THRESHOLD_PART = 3.0 / 8.0
-"""Part of a query's delta that one threshold on its numbers may cost: what the first round leaves of half of it."""
 COUNTED_KEYS = 64
 """Most keys over which a unit spreads its weight, where the text names no max_groups; of more some are chosen by hash.
 Between 16 and 256 it changes little: fewer lower the threshold, more lose less of units with many keys."""

@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.bound.unit_histograms import NORM_PLACES
 from dpsql.features import auto_few_keys
-from dpsql.features.auto_choices import held_units
+from dpsql.features.auto_choices import MEAN_NOISE, held_units
 from dpsql.features.auto_few_keys import _CURVATURES, _SLOPES, _start, norm_of_few_keys
 from dpsql.features.auto_histograms import auto_sigma
 from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse
@@ -90,7 +90,7 @@ def test_the_choice_is_the_least_of_the_stated_formula(law: tuple[float, float],
 
 def test_a_wrong_formula_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: noise of one key in place of all."""
-    monkeypatch.setattr(auto_few_keys, "_MEAN_NOISE", auto_few_keys._MEAN_NOISE / 12.0)
+    monkeypatch.setattr(auto_few_keys, "MEAN_NOISE", MEAN_NOISE / 12.0)
     with pytest.raises(AssertionError):
         require_least((3.0, 1.2), 12)
 

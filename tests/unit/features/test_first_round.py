@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from dpsql.answer.round_keys import Found
 from dpsql.features.auto_choices import Floats
-from dpsql.features.first_round import AfterFirst, Found, Spread, Step, spread_of
+from dpsql.features.first_round import AfterFirst, Spread, Step, spread_of
 from dpsql.model.frame import Bounding
 from dpsql.plan.features.auto import candidates
 
