@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -22,6 +21,7 @@ PEOPLE, ROWS = "count(DISTINCT unit)", "count(*)"
 """The numbers of a group beside the sums of columns, which are named by the columns."""
 UNITS_LEFT_OUT = (10, 0.001)
 """Units with the largest numbers whose numbers no grid follows: so many, or this share of all if that is more."""
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def total_error(true: Floats, number: Kept, noise: Noise, people: Kept | None, *
 
 def _tail(end: npt.ArrayLike, mean: Floats, sigma: Floats) -> Floats:
     """Return the probability that a normal number exceeds an end."""
-    return np.asarray(scipy.special.ndtr((mean - np.asarray(end)) / np.maximum(sigma, 1e-12)))
+    return 0.5 * np.asarray(_erfc((np.asarray(end) - mean) / np.maximum(sigma, 1e-12) / math.sqrt(2.0)))
 
 
 def _tail_mean(end: npt.ArrayLike, true: Floats, mean: Floats, sigma: Floats) -> Floats:
