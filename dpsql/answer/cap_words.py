@@ -37,6 +37,16 @@ NOT_REACHED = Sentence("the target is not reached: {shown}; {why}", shown="50 % 
 WITHIN_UNKNOWN = Sentence(
     "NULL in truth values about the target: {why}", why="up to 12 % of the rows could be left out"
 )
+LACKS_PEOPLE = Sentence(
+    "one group of {column} may lack up to {most} {units}, too many to be sure of {percent:.6g} %",
+    column="people",
+    most="230",
+    units="patients",
+    percent=10.0,
+)
+MAY_CUT_SOME = Sentence(
+    "bounds may cut {cut} of {columns}, and how much of one group is not measured", cut="rows or values", columns="cost"
+)
 FORECAST = Sentence("by a forecast from these numbers, a question at rho = {rho:.3g} would be within it", rho=0.011)
 SHOWN_BY_OTHERS = Sentence(
     "the share of groups counts all groups that this reader is shown, also groups of releases of others"

@@ -128,11 +128,14 @@ def _left_out(covered: Statistic, found: LeftOut, query: FrameQuery) -> LeftOutR
     """Return what bounds leave out of one count or sum."""
     numbers = [number for number, one in enumerate(query.estimates) if one.covered == covered]
     columns = tuple(one.name for one in query.finish.columns if one.estimate in numbers)
-    of, unit = covered_name(covered, query), query.frame.rows.unit
-    if unit == query.frame.rows.table.rpartition(".")[2]:
-        # a unit without a name of its own has that of its table
-        unit = "unit"
-    return LeftOutReceipt(columns, of, unit, found, is_amount=covered.kind == "sum")
+    of = covered_name(covered, query)
+    return LeftOutReceipt(columns, of, unit_name(query.frame), found, is_amount=covered.kind == "sum")
+
+
+def unit_name(frame: Frame) -> str:
+    """Return the name of a frame's unit; ``unit`` if it has none of its own, but that of its table."""
+    unit = frame.rows.unit
+    return "unit" if unit == frame.rows.table.rpartition(".")[2] else unit
 
 
 def _numbers(

@@ -103,6 +103,11 @@ class LeftOut:
         return max(0.0, self.value - Z_LOW * self.sigma)
 
     @property
+    def most(self) -> float:
+        """Return the upper end of what is left out, 0 or more, of units of which at most the cut is left out."""
+        return max(0.0, self.value + Z_HIGH * self.sigma)
+
+    @property
     def could_be(self) -> float | None:
         """Return the part of the whole that could be left out, of units of which at most the cut is left out.
 
@@ -110,8 +115,7 @@ class LeftOut:
         """
         if not self.is_clear:
             return None
-        most = max(0.0, self.value + Z_HIGH * self.sigma)
-        return most / (self.shown + most)
+        return self.most / (self.shown + self.most)
 
     @property
     def high_factor(self) -> float:

@@ -184,6 +184,8 @@ def within_unknown(one: LeftOutReceipt, error: float) -> str:
         why = f"numbers are too low, because {_nouns(one)} are left out"
     elif could_be is None:
         (why,) = bounds([("", one)])
+    elif one.found.least > 0.0:
+        why = f"{_nouns(one)} seem to be left out, and of one {_unit(one)} more than {one.found.cut:,.9g} may be"
     else:
         most = f"up to {most_of(one.found)} of the {_nouns(one)} could be left out"
         why = f"{most}, too much beside the noise to be sure of {100.0 * error:.6g} %"
@@ -193,6 +195,13 @@ def within_unknown(one: LeftOutReceipt, error: float) -> str:
 def says_within(note: str) -> bool:
     """Check that a note says why truth values about a target are NULL."""
     return note.startswith(cap_words.WITHIN_UNKNOWN.partition("{")[0])
+
+
+def says_rows_within(note: str) -> bool:
+    """Check that such a note speaks of a measured number of rows, or of an amount, that bounds leave out."""
+    why = note.removeprefix(cap_words.WITHIN_UNKNOWN.partition("{")[0])
+    others = (one.partition("{")[0] for one in (cap_words.LACKS_PEOPLE, cap_words.MAY_CUT_SOME))
+    return says_within(note) and not why.startswith(tuple(others))
 
 
 def within_wordings(note: str) -> list[str]:
@@ -292,8 +301,7 @@ def _could_be(clear: Sequence[LeftOutReceipt], of: str = "") -> Iterator[str]:
     """Yield wordings of the largest part that could be left out of some numbers; ``of`` names them."""
     worst = max(clear, key=lambda one: one.found.could_be or 0.0)
     most, nouns = most_of(worst.found), _nouns_of_all(clear)
-    cut = f"{worst.found.cut:,.9g}"
-    unit = worst.unit if re.fullmatch(_WORD, worst.unit) and len(worst.unit) <= _LONGEST_NAME else "unit"
+    cut, unit = f"{worst.found.cut:,.9g}", _unit(worst)
     rows = "" if worst.is_amount else f" row{'s' * (cut != '1')}"
     where = "" if worst.found.is_of_shown else f", by {_groups(worst.found)} of another answer"
     if worst.found.could_be and worst.found.could_be > _MUCH:
@@ -360,6 +368,10 @@ def _nouns(one: LeftOutReceipt) -> str:
 
 def _nouns_of_all(found: Sequence[LeftOutReceipt]) -> str:
     return " or ".join(sorted({_nouns(one) for one in found}, reverse=True))
+
+
+def _unit(one: LeftOutReceipt) -> str:
+    return one.unit if re.fullmatch(_WORD, one.unit) and len(one.unit) <= _LONGEST_NAME else "unit"
 
 
 def _groups(found: LeftOut) -> str:

@@ -222,7 +222,7 @@ class Screen:
         receipt, coverage, single = self.receipt, _all_coverage(self.receipt), self._has_single_row()
         others = list(counted_parts(coverage, self.receipt_at)) if coverage else []
         own = left_out_words.bounds(receipt.all_left_out, is_named=bool(others)) if receipt.all_left_out else []
-        if receipt.is_too_low or self._within():
+        if receipt.is_too_low or left_out_words.says_rows_within(self._within()):
             own = []
         if not places.others:
             # at most one line is left, for the one that warns

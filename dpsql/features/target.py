@@ -27,7 +27,6 @@ from dpsql.answer.exact import Reading, Runtime, prepare_reading
 from dpsql.answer.inquiry import Inquiry
 from dpsql.answer.left_out import SHARE, SHARE_OF_TARGET
 from dpsql.answer.left_out_stage import hold_for_left_out, numbers_alone, require_left_out_runs
-from dpsql.answer.left_out_words import within_unknown
 from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import with_remarks
 from dpsql.answer.offer import Offer, column_receipts, offers_of, with_price
@@ -77,7 +76,7 @@ from dpsql.features.target_rule import (
     shares_within,
     upper_quantile,
 )
-from dpsql.features.target_within import within_target
+from dpsql.features.target_within import why_unknown, within_target
 from dpsql.mechanism.calibrate import Calibration, Level
 from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.identity import in_question, query_hash, rows_hash, statistic_hash
@@ -352,8 +351,7 @@ def _answer(
     receipt = receipt_of_cap(offer, highest_nano(part), query.cap, cap_words.RELEASED_NUMBERS, state)
     receipt, reason = with_price(receipt, charged), partial(reason_of_target, part, offer, state, reader)
     receipt = with_remarks(offer, receipt, table, state.side_table, reason)
-    unknown = [_alias(part, number) for number, cells in within.items() if cells.null_count]
-    reasons = [within_unknown(one, target.error) for one in receipt.left_out if set(one.columns) & set(unknown)]
+    reasons = why_unknown(part, offer, step, receipt, within, target.error, state.side_table)
     notes = (*_notes(step, stop, query, offer), *reasons, *receipt.notes)
     return table, replace(receipt, columns=_after_steps(receipt.columns, target), notes=notes)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
-from dpsql.answer.bound_effects import left_out_numbers
-from dpsql.answer.left_out import LeftOut
+from dpsql.answer.coverage_receipt import unit_name
+from dpsql.answer.left_out_words import within_unknown
 from dpsql.answer.offer import Offer
-from dpsql.features.target_rule import Step, measured, quantile_of, upper_quantile
+from dpsql.answer.receipt import Receipt
+from dpsql.answer.within_words import lacks_people, may_cut_some
+from dpsql.features.target_facts import may_cut
+from dpsql.features.target_missing import missing_of
+from dpsql.features.target_rule import Step, measured, quantile_of
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
@@ -22,9 +26,9 @@ def within_target(
 ) -> Mapping[int, pa.Array]:
     """Return for each number that is asked for whether it is within the target, by the number of its estimate.
 
-    Of a count or sum of which bounds may leave rows out, that is 1 if the interval of the whole number is within the
-    target, else NULL. It is NULL as well if nothing is known of what they leave out. Of other numbers it is 1 or 0, by
-    the interval of the noise.
+    If bounds cut nothing of a number for sure, that is 1 or 0, by the interval of the noise. Else it is 1 if noise and
+    all that may be missing are within the target together, and NULL if that is not known. It is 0 if the noise alone is
+    too large, except for counts and sums whose rows left out are measured.
 
     Args:
         part: the question.
@@ -34,29 +38,63 @@ def within_target(
         side_table: where points are stored.
 
     """
-    left_out = left_out_numbers(offer, step.found.shown, side_table)
-    numbers, known = measured(part), {one.level.statistic.covered for one in offer.servings}
-    unknown = {one.covered for one in part.statistics if one.kind in LEFT_OUT_KINDS} - known
+    missing, numbers = missing_of(part, offer, step, side_table), measured(part)
+    columns = step.columns(quantile_of(target))
+    counted_out = {one.covered for one in part.statistics if one.kind in LEFT_OUT_KINDS}
     found: dict[int, pa.Array] = {}
     for number in part.finish.within:
-        covered = part.estimates[number].covered
         if number not in numbers:
             found[number] = to_arrow(np.zeros(step.groups, dtype=np.int64))
-        elif covered in left_out:
-            is_within = _is_within(numbers.index(number), left_out[covered], step, target)
-            found[number] = to_arrow(np.where(is_within, 1.0, np.nan), nan_as_null=True)
-        elif covered in unknown:
-            found[number] = to_arrow(np.full(step.groups, np.nan), nan_as_null=True)
-        else:
-            column = step.columns(quantile_of(target))[numbers.index(number)]
-            found[number] = to_arrow(column.within(target.error).astype(np.int64))
+            continue
+        column = columns[numbers.index(number)]
+        by_noise = column.within(target.error)
+        if not may_cut(part, number):
+            found[number] = to_arrow(by_noise.astype(np.int64))
+            continue
+        is_within = by_noise & (missing.half_widths(number, step, target) <= target.error * np.abs(column.values))
+        # too much noise says as little of a number that lacks rows as the rows do
+        otherwise = np.nan if part.estimates[number].covered in counted_out else np.where(by_noise, np.nan, 0.0)
+        found[number] = to_arrow(np.where(is_within, 1.0, otherwise), nan_as_null=True)
     return found
 
 
-def _is_within(place: int, left_out: LeftOut, step: Step, target: RelativeError) -> np.typing.NDArray[np.bool_]:
-    """Return which cells of a column are within the target, with what bounds may leave out of them."""
-    low, high = (step.columns(quantile)[place] for quantile in (quantile_of(target), upper_quantile(target)))
-    upper = left_out.upper_ends(high.values + high.half_widths) - high.values
-    half_widths = np.maximum(low.half_widths, np.nan_to_num(upper, nan=np.inf))
-    within: np.typing.NDArray[np.bool_] = low.known & (half_widths <= target.error * np.abs(low.values))
-    return within
+def why_unknown(
+    part: FrameQuery,
+    offer: Offer,
+    step: Step,
+    receipt: Receipt,
+    within: Mapping[int, pa.Array],
+    error: float,
+    side_table: SideTable,
+) -> Iterator[str]:
+    """Yield a sentence for each reason why truth values about the target are NULL.
+
+    Args:
+        part: the question.
+        offer: how its last step is served.
+        step: the last step.
+        receipt: has the measured numbers of rows left out.
+        within: the truth values, by the numbers of their estimates.
+        error: the relative error that the question asks for.
+        side_table: where points are stored.
+
+    """
+    missing = missing_of(part, offer, step, side_table)
+    unknown = {number: _column(part, number) for number, cells in within.items() if cells.null_count}
+    counted_out = [one for one in receipt.left_out if set(one.columns) & set(unknown.values())]
+    yield from (within_unknown(one, error) for one in counted_out)
+    told = {name for one in counted_out for name in one.columns}
+    others: dict[str, list[str]] = {}
+    for number, name in unknown.items():
+        if name in told:
+            continue
+        if missing.counts_people(number):
+            yield lacks_people(name, missing.people, unit_name(part.frame), error)
+        else:
+            others.setdefault(may_cut(part, number), []).append(name)
+    yield from (may_cut_some(cut, columns) for cut, columns in others.items())
+
+
+def _column(part: FrameQuery, number: int) -> str:
+    """Return the first column of the answer that shows an estimate, by the number of the estimate."""
+    return next(column.name for column in part.finish.columns if column.estimate == number)

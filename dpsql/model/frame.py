@@ -219,6 +219,12 @@ class Frame:
         return None if self.keys else 1
 
     @property
+    def cuts_groups(self) -> bool:
+        """Whether a unit may have more groups than it may count in."""
+        most, count = self.bounding.max_groups, self.key_count
+        return bool(self.keys) and (count is None or (most or count) < count)
+
+    @property
     def is_measured(self) -> bool:
         """Whether it can be measured what bounding leaves: where a frame bounds units itself, as its numbers are drawn.
 

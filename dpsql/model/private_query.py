@@ -297,6 +297,7 @@ class FrameQuery:
         unasked: statistics of columns for which AUTO found no bounds, with their shares of rho. They are neither drawn
             nor paid for.
         has_one_row: whether a constraint of the tables leaves each unit at most one row; False if nobody asked.
+        has_one_row_in_group: whether one leaves it at most one row in each group; False if nobody asked.
 
     """
 
@@ -312,6 +313,7 @@ class FrameQuery:
     auto_levels: tuple[AutoLevel, ...] = ()
     unasked: tuple[tuple[Statistic, float], ...] = ()
     has_one_row: bool = False
+    has_one_row_in_group: bool = False
 
     @property
     def is_open(self) -> bool:

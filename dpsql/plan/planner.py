@@ -42,7 +42,7 @@ from dpsql.plan.grouping_sets import frames_of_sets, read_grouping, sets_of
 from dpsql.plan.keys import SelectKeys, read_select_keys, unlisted_keys
 from dpsql.plan.measures import auto_bounds, measured_things, read_aggregates, statistics_of
 from dpsql.plan.outer_query import read_after, split
-from dpsql.plan.unique_keys import unique_keys, units_have_one_row
+from dpsql.plan.unique_keys import unique_keys, units_have_one_row, with_row_facts
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.row_types import check_private_parts, checked_conditions
 from dpsql.sql.source.scope import PrivateInside
@@ -176,6 +176,8 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     query = _private_query(source, keys, aggregates, by_set, extremes, rows.found_bounds)
     if source.request.coverage or query.first.finish.unbounded:
         query = _with_coverage(query, text)
+    if query.first.finish.within:
+        query = with_row_facts(query, text)
     if not any(aggregate.no_value for aggregate in aggregates.values()):
         return query
     from dpsql.plan.features.unbounded_column import left_out  # noqa: PLC0415 — few queries need it

@@ -6,9 +6,13 @@ Constraints are facts of the catalog. No row is read for them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
+from dpsql.model.frame import Frame
+from dpsql.model.private_query import PrivateQuery
+from dpsql.operations.dialect import quote
 from dpsql.sql.source.sources import SelectText
 
 
@@ -32,7 +36,33 @@ def unique_keys(text: SelectText, written: Sequence[exp.Expr]) -> list[exp.Expr]
 
 def units_have_one_row(text: SelectText) -> bool:
     """Check that a constraint keeps the unit of each row unique."""
-    names = text.owner.always
+    return _has_unique(text, text.owner.always)
+
+
+def with_row_facts(query: PrivateQuery, text: SelectText) -> PrivateQuery:
+    """Return the query with what constraints say of the rows of a unit, for columns that tell if numbers are whole."""
+    has_one = units_have_one_row(text)
+    return query.mapped(
+        lambda part: replace(
+            part, has_one_row=has_one, has_one_row_in_group=has_one or _has_one_row_in_group(text, part.frame)
+        )
+    )
+
+
+def _has_one_row_in_group(text: SelectText, frame: Frame) -> bool:
+    """Check that a constraint keeps the unit of each row of a group unique.
+
+    A constraint lets rows with NULL repeat, so the keys must be public, and none of them NULL.
+    """
+    if not frame.public_keys or any(frame.public_keys.with_null):
+        return False
+    keys = {key.sql for key in frame.keys}
+    named = {column.name for column in text.relation.schema.columns if quote(column.name) in keys}
+    return _has_unique(text, text.owner.always | named)
+
+
+def _has_unique(text: SelectText, names: frozenset[str]) -> bool:
+    """Check that a constraint keeps some of the columns unique in the rows of a query."""
     if any(unique <= names for unique in text.relation.unique):
         return True
     return text.relation.is_table and bool(

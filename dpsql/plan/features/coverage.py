@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpsql.model.frame import PRESENCE, Frame, Norm, Statistic
+from dpsql.model.frame import PRESENCE, Norm, Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import StatisticKind
 
@@ -53,7 +53,7 @@ def _bounded(query: FrameQuery) -> tuple[Statistic, ...]:
     """Return the statistics of which a bound can leave something out: sums, rows, and units in several groups."""
     if not query.frame.is_measured:
         return ()
-    cuts_groups = _cuts_groups(query.frame)
+    cuts_groups = query.frame.cuts_groups
     named = {one.covered for one in query.estimates if one.covered}
     found = tuple(
         one
@@ -62,12 +62,6 @@ def _bounded(query: FrameQuery) -> tuple[Statistic, ...]:
         if one.kind == "sum" or (one.kind == "rows" and (one.limit or one.group_bounds_steps or cuts_groups))
     )
     return (PRESENCE, *found) if cuts_groups and (PRESENCE in named or not found) else found
-
-
-def _cuts_groups(frame: Frame) -> bool:
-    """Return whether a unit may have more groups than it may count in."""
-    most, count = frame.bounding.max_groups, frame.key_count
-    return bool(frame.keys) and (count is None or (most or count) < count)
 
 
 def _is_counted_out(covered: Statistic) -> bool:

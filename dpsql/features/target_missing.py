@@ -1,0 +1,124 @@
+"""The most that may be missing from numbers of one group, read from what was released beside them.
+
+Rows left out have a number of their own, which holds for all groups that are cut alike. Of all other columns, all that
+may be missing is put into the one group that is looked at. docs/proofs/target.md, section 5, has the guarantees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsql.answer.bound_effects import left_out_numbers
+from dpsql.answer.estimates import Floats
+from dpsql.answer.left_out import LeftOut
+from dpsql.answer.missing_people import most_missing
+from dpsql.answer.offer import Offer
+from dpsql.answer.points import served_point
+from dpsql.features.target_facts import is_of_people, may_cut
+from dpsql.features.target_rule import Column, Step, measured, upper_quantile
+from dpsql.model.estimates import Ratio
+from dpsql.model.frame import PRESENCE, Statistic
+from dpsql.model.private_query import EachKey, FrameQuery
+from dpsql.model.query_kinds import RelativeError
+from dpsql.state import SideTable
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What bounds may leave out of the groups of an answer.
+
+    Attributes:
+        part: the question.
+        left_out: measured numbers of rows, or amounts, that they leave out.
+        people: upper end of the units that one group lacks; infinite if no histogram of groups is served.
+
+    """
+
+    part: FrameQuery
+    left_out: Mapping[Statistic, LeftOut]
+    people: float
+
+    def half_widths(self, number: int, step: Step, target: RelativeError) -> Floats:
+        """Return the distances from numbers to the ends of what the true numbers may be; infinite if that is not known.
+
+        Args:
+            number: of the estimate, which has a value.
+            step: the last step.
+            target: the rule.
+
+        """
+        estimate = self.part.estimates[number]
+        column = step.columns(upper_quantile(target))[measured(self.part).index(number)]
+        found = self.left_out.get(estimate.covered) if estimate.covered else None
+        if found:
+            ends = found.upper_ends(column.values + column.half_widths)
+            # one unit may lack more than the cut if units lack rows at all
+            return (
+                np.nan_to_num(ends - column.values, nan=math.inf) if is_unseen(found) else np.full(len(ends), math.inf)
+            )
+        if isinstance(estimate.value, Ratio):
+            return column.half_widths + self._change(estimate.value, number, column, step, target)
+        return column.half_widths + (self.people if self.counts_people(number) else math.inf)
+
+    def counts_people(self, number: int) -> bool:
+        """Return whether a number counts each unit of one group of the frame once at most, and their ends are known."""
+        return (
+            math.isfinite(self.people)
+            and isinstance(self.part.groups, EachKey)
+            and is_of_people(self.part.estimates[number])
+        )
+
+    def _change(self, average: Ratio, number: int, column: Column, step: Step, target: RelativeError) -> Floats | float:
+        """Return the most that missing rows change averages by, with values at either end of the bounds."""
+        most = self._rows(average, step.groups)
+        if math.isinf(most) or "values" in may_cut(self.part, number):
+            return math.inf
+        rows, (low, high) = step.rows(average), average.bounds
+        fewest = np.maximum(rows.counted - upper_quantile(target) * rows.sigmas, 0.0)
+        furthest = np.maximum(high - column.values, column.values - low) + column.half_widths
+        change: Floats = furthest * most / np.maximum(fewest + most, np.finfo(np.float64).tiny)
+        return change
+
+    def _rows(self, average: Ratio, groups: int) -> float:
+        """Return the most rows of an average that one group lacks; infinite if that is not known."""
+        ends, counted = [math.inf], average.denominator.statistic
+        if self.part.has_one_row_in_group and isinstance(self.part.groups, EachKey):
+            ends.append(self.people)
+        for one, found in self.left_out.items():
+            has_all = counted and _holds_rows_of(one, counted)
+            if has_all and found.is_of_shown and found.groups == groups and is_unseen(found):
+                ends.append(found.most)
+        return min(ends)
+
+
+def missing_of(part: FrameQuery, offer: Offer, step: Step, side_table: SideTable) -> Missing:
+    """Return what bounds may leave out of the groups of a step.
+
+    Args:
+        part: the question.
+        offer: how the step is served; all of it is stored.
+        step: the step.
+        side_table: where points are stored.
+
+    """
+    people = math.inf
+    for serving in offer.coverage:
+        if serving.level.statistic.covered == PRESENCE:
+            point = served_point(serving, side_table)
+            people = most_missing(point.noisy_values, point.sigma, offer.query.frame)
+    return Missing(part, left_out_numbers(offer, step.found.shown, side_table), people)
+
+
+def is_unseen(found: LeftOut) -> bool:
+    """Check that there is no sign of rows that are left out."""
+    return found.least <= 0.0
+
+
+def _holds_rows_of(one: Statistic, counted: Statistic) -> bool:
+    """Check that a number of rows left out is of all rows that an average counts, bounded alike."""
+    is_alike = one.kind == "rows" and one.limit == counted.limit and counted.row_cap is not None
+    return is_alike and one.value_sql in ("", counted.value_sql) and one.filter_sql in ("", counted.filter_sql)
