@@ -392,8 +392,6 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         cap_words.NOISE_WITHIN,
         cap_words.NOT_REACHED,
         cap_words.WITHIN_UNKNOWN,
-        cap_words.LACKS_PEOPLE,
-        cap_words.MAY_CUT_SOME,
         cap_words.FORECAST,
         cap_words.SHOWN_BY_OTHERS,
     ),

@@ -61,7 +61,7 @@ class Missing:
                 np.nan_to_num(ends - column.values, nan=math.inf) if is_unseen(found) else np.full(len(ends), math.inf)
             )
         if isinstance(estimate.value, Ratio):
-            return column.half_widths + self._change(estimate.value, number, column, step, target)
+            return self._of_average(estimate.value, number, column, step, target)
         return column.half_widths + (self.people if self.counts_people(number) else math.inf)
 
     def counts_people(self, number: int) -> bool:
@@ -72,16 +72,20 @@ class Missing:
             and is_of_people(self.part.estimates[number])
         )
 
-    def _change(self, average: Ratio, number: int, column: Column, step: Step, target: RelativeError) -> Floats | float:
-        """Return the most that missing rows change averages by, with values at either end of the bounds."""
-        most = self._rows(average, step.groups)
-        if math.isinf(most) or "values" in may_cut(self.part, number):
-            return math.inf
-        rows, (low, high) = step.rows(average), average.bounds
+    def _of_average(self, average: Ratio, number: int, column: Column, step: Step, target: RelativeError) -> Floats:
+        """Return the half widths of averages, with values of missing rows at either end of the bounds."""
+        if "values" in may_cut(self.part, number):
+            return np.full(len(column.values), math.inf)
+        low, high = average.bounds
+        # an average of any rows lies within the bounds of their values
+        furthest: Floats = np.maximum(high - column.values, column.values - low)
+        most, rows = self._rows(average, step.groups), step.rows(average)
+        if math.isinf(most):
+            return furthest
         fewest = np.maximum(rows.counted - upper_quantile(target) * rows.sigmas, 0.0)
-        furthest = np.maximum(high - column.values, column.values - low) + column.half_widths
-        change: Floats = furthest * most / np.maximum(fewest + most, np.finfo(np.float64).tiny)
-        return change
+        share = most / np.maximum(fewest + most, np.finfo(np.float64).tiny)
+        ends: Floats = column.half_widths + share * (furthest + column.half_widths)
+        return np.minimum(furthest, ends)
 
     def _rows(self, average: Ratio, groups: int) -> float:
         """Return the most rows of an average that one group lacks; infinite if that is not known."""

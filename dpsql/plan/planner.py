@@ -176,8 +176,6 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     query = _private_query(source, keys, aggregates, by_set, extremes, rows.found_bounds)
     if source.request.coverage or query.first.finish.unbounded:
         query = _with_coverage(query, text)
-    if query.first.finish.within:
-        query = with_row_facts(query, text)
     if not any(aggregate.no_value for aggregate in aggregates.values()):
         return query
     from dpsql.plan.features.unbounded_column import left_out  # noqa: PLC0415 — few queries need it
@@ -279,6 +277,8 @@ def _private_query(
     if options.mechanism == "KEYS_FIRST":
         return KeysFirst((query, _selection(query, selection_frames(source, keys))), text.finds_mechanism)
     if options.target_relative_error is not None:
+        if query.finish.within:
+            query = with_row_facts(query, text)
         return WithinTarget((query,), relative_error(options, options.target_relative_error), cap_of(options))
     if source.request.target is not None and query.auto:
         return AutoHalfWidths((query,))

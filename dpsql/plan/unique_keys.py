@@ -11,7 +11,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.model.frame import Frame
-from dpsql.model.private_query import PrivateQuery
+from dpsql.model.private_query import FrameQuery
 from dpsql.operations.dialect import quote
 from dpsql.sql.source.sources import SelectText
 
@@ -39,14 +39,11 @@ def units_have_one_row(text: SelectText) -> bool:
     return _has_unique(text, text.owner.always)
 
 
-def with_row_facts(query: PrivateQuery, text: SelectText) -> PrivateQuery:
-    """Return the query with what constraints say of the rows of a unit, for columns that tell if numbers are whole."""
-    has_one = units_have_one_row(text)
-    return query.mapped(
-        lambda part: replace(
-            part, has_one_row=has_one, has_one_row_in_group=has_one or _has_one_row_in_group(text, part.frame)
-        )
-    )
+def with_row_facts(query: FrameQuery, text: SelectText) -> FrameQuery:
+    """Return the query with what constraints say of the rows of a unit: in all, and in each group."""
+    has_one_row = units_have_one_row(text)
+    has_one_in_group = has_one_row or _has_one_row_in_group(text, query.frame)
+    return replace(query, has_one_row=has_one_row, has_one_row_in_group=has_one_in_group)
 
 
 def _has_one_row_in_group(text: SelectText, frame: Frame) -> bool:

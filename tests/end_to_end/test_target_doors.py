@@ -164,7 +164,7 @@ def test_frames_mark_the_numbers_that_are_within_a_relative_error(frame: pd.Data
     assert marked["Origin_within"].to_list() == [True, False]
     # noise of rows is within it; a bound of 5 rows leaves out a third of them, so that no number of rows is
     assert marked["n_within"].to_list() == [None, None]
-    assert "of the rows could be left out, too much beside the noise to be sure of 20 %" in str(marked.dpsql)
+    assert "NULL in truth values about the target: " in str(marked.dpsql)
     assert "noise is within it in 50 % of the groups" in str(marked.dpsql)
     at_level = by_error.at(0.5)._question.options
     assert at_level.keys().isdisjoint({"target_relative_error", "max_rho", "at_least"})

@@ -16,6 +16,7 @@ from dpsql.answer.left_out import LeftOut, LeftOutReceipt
 from dpsql.answer.printed_table import PrintedTable
 from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.screen import MOST_CHARACTERS, MOST_LINES
+from dpsql.answer.within_words import lacks_people, may_cut_some
 from tests.unit.answer.test_screen import MISSED, NOTE, RECEIPT, UNBOUNDED, WIDTH, coverage, lines, of_column
 
 FIRES = LeftOut(57_431.0, 8_000.0, 212_000.0, 900.0, 4096.0, 212)
@@ -174,6 +175,11 @@ def test_truth_values_that_are_null_say_why() -> None:
     assert lines(shorter)[0] == "within  NULL: up to 0.01 % of the rows could be left out, too much beside the noise"
     unclear = left_out_words.within_unknown(amount(replace(UNCLEAR, value=0.0)), 0.1)
     assert unclear.endswith("too little is shown to say how much bounds leave out")
+    sign = left_out_words.within_unknown(rows(replace(QUIET, value=QUIET.sigma * 2.0)), 0.1)
+    assert sign.endswith(f": rows seem to be left out, and of one visitor more than {QUIET.cut:,.9g} may be")
+    # other columns say nothing of rows, whose own line stays
+    for other in (may_cut_some("rows or values", ["cost"]), lacks_people("people", 12.0, "visitor", 0.1)):
+        assert heads(lines(other, left_out=(rows(QUIET),)))[:3] == ["within", "error", "bounds"]
     receipt = replace(RECEIPT, notes=(note,))
     assert receipt.missing == (note,)
     assert note in receipt.sections["error"]
