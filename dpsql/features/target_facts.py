@@ -54,8 +54,8 @@ def _may_cut_rows(part: FrameQuery, estimate: Estimate) -> bool:
 
 
 def _is_scaled(statistic: Statistic) -> bool:
-    """Return whether a norm bounds a statistic, which may scale down a single row, or bounds raise what a unit has."""
-    return isinstance(statistic.limit, Norm) or statistic.is_raised
+    """Return whether bounds may change a single row of a unit: a norm scales it down, or bounds of a group raise it."""
+    return isinstance(statistic.limit, Norm) or (statistic.is_raised and statistic.group_bounds_steps is not None)
 
 
 def _may_cut_values(estimate: Estimate) -> bool:
