@@ -12,7 +12,7 @@ from dpsql.answer.offer import Offer
 from dpsql.answer.phrases import listed
 from dpsql.answer.points import shown_frame
 from dpsql.answer.receipt import Receipt
-from dpsql.answer.top_rows import selection_of, side_of, wider_of
+from dpsql.answer.top_rows import row_order, selection_of, side_of, wider_of
 from dpsql.state import SideTable
 
 
@@ -28,14 +28,14 @@ def with_picked_rows(
         selected: ids of the keys that another release has selected, as in `noisy_table`.
 
     """
-    query = offer.query
-    if query.finish.top is None:
+    query, order = offer.query, row_order(offer.query)
+    if order is None:
         return receipt
     found = shown_frame(offer, side_table, selected=selected)
-    rows = selection_of(query, found.values, found.among)
+    rows = selection_of(order, found.values, found.among)
     estimates = {one.name: query.estimates[one.estimate] for one in query.finish.columns if one.estimate is not None}
-    factors = {name: wider_of(query, estimate, rows) for name, estimate in estimates.items()}
-    side = side_of(query.finish.top)
+    factors = {name: wider_of(order, estimate, rows) for name, estimate in estimates.items()}
+    side = side_of(order.top)
     general = row_words.LIMIT_WIDENS.format(side=side)
     notes = [note for note in receipt.notes if note != general]
     if widened := [name for name, factor in factors.items() if factor > 1.0]:

@@ -69,72 +69,90 @@ def far_quantile(groups: int, chance: float = 0.05) -> float:
     return -NormalDist().inv_cdf(FAR * chance / groups)
 
 
-def places_of(top: TopRows, values: Floats, ties: Integers | None = None) -> Integers:
-    """Return the places of the rows that are picked, in their order.
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """The order by which an answer picks rows of its groups.
 
-    Args:
-        top: how they are picked.
-        values: numbers of all groups, NaN where there is none.
-        ties: the order of the groups among those with equal numbers; by default as they stand.
+    Attributes:
+        top: how many rows are picked, and from which end.
+        estimate: the number that orders the groups.
+        is_independent: whether the noise of the groups is independent, but for a part that all of them share.
 
     """
-    score = _score(top, values)
-    order = np.argsort(-score, kind="stable") if ties is None else np.lexsort((ties, -score))
-    return order[top.offset : top.offset + top.limit]
+
+    top: TopRows
+    estimate: Estimate
+    is_independent: bool = True
+
+    def scores(self, frame: NoisyFrame, among: slice | Integers) -> Floats:
+        """Return a number of each shown group that is larger the earlier its row stands."""
+        values = self._column(frame, Z_95).value[among]
+        # the rows of an answer are ordered by whole numbers where it shows such
+        values = np.rint(values) if self.estimate.type == "BIGINT" else values
+        score = values if self.top.is_largest else -values
+        return np.where(np.isnan(values), np.inf if self.top.nulls_first else -np.inf, score)
+
+    def ends(self, frame: NoisyFrame, among: slice | Integers, quantile: float) -> Floats:
+        """Return the ends of the scores, on the side of the rows, at a quantile."""
+        column = self._column(frame, quantile)
+        return column.high[among] if self.top.is_largest else -column.low[among]
+
+    def _column(self, frame: NoisyFrame, quantile: float) -> EstimatedColumn:
+        frame = replace(frame, quantile=Z_95, wider=quantile / Z_95)
+        return COLUMNS[type(self.estimate.value)](self.estimate, self.estimate.value, frame)
 
 
-def selection_of(query: FrameQuery, frame: NoisyFrame, among: slice | Integers, chance: float = 0.05) -> Selection:
+def row_order(query: FrameQuery) -> RowOrder | None:
+    """Return the order by which a query picks rows by one number; None if it picks none so."""
+    top = query.finish.top
+    if top is None:
+        return None
+    estimate = query.estimates[top.estimate]
+    adds_up = isinstance(query.groups, Buckets) or isinstance(estimate.value, RunningSum)
+    is_independent = not adds_up and query.frame.factorised is None
+    return None if isinstance(estimate.value, NoValue | AnyUnit) else RowOrder(top, estimate, is_independent)
+
+
+def selection_of(order: RowOrder | None, frame: NoisyFrame, among: slice | Integers, chance: float = 0.05) -> Selection:
     """Return how many rows a query picks, and of how many candidates, by the number that orders them.
 
     A candidate is a group whose number reaches that of the first row below with twice the noise that no group exceeds.
     If the noise of groups depends on each other, all groups are candidates.
 
     Args:
-        query: which rows it picks, and of which numbers.
+        order: how rows are picked; None if none are.
         frame: noisy numbers.
         among: which of them are those of shown groups.
         chance: probability with which an interval of a group that is named beforehand misses.
 
     """
-    top = query.finish.top
-    if top is None:
+    if order is None:
         return ALL
-    estimate = query.estimates[top.estimate]
-    if isinstance(estimate.value, NoValue | AnyUnit):
-        return ALL
-
-    def column(quantile: float) -> EstimatedColumn:
-        return COLUMNS[type(estimate.value)](estimate, estimate.value, replace(frame, wider=quantile / Z_95))
-
-    score = _score(top, as_shown(estimate, column(Z_95).value[among]))
-    groups = len(score)
+    score = order.scores(frame, among)
+    groups, top = len(score), order.top
     end = min(groups, top.offset + top.limit)
     rows = max(0, end - top.offset)
-    if not rows or end == groups or not _is_independent(query, estimate):
+    if not rows or end == groups or not order.is_independent:
         return Selection(rows, groups, groups)
-    far = column(2.0 * far_quantile(groups, chance))
-    ends = far.high[among] if top.is_largest else -far.low[among]
     first_below = -np.partition(-score, end)[end]
+    ends = order.ends(frame, among, 2.0 * far_quantile(groups, chance))
     # a group of which nothing is known may be anywhere
     candidates = int(np.count_nonzero(~(ends < first_below)))
     return Selection(rows, max(candidates, rows), groups)
 
 
-def as_shown(estimate: Estimate, values: Floats) -> Floats:
-    """Return numbers as the rows are ordered by them: counts and sums of whole numbers are rounded."""
-    return np.rint(values) if estimate.type == "BIGINT" else values
+def picked_places(order: RowOrder, frame: NoisyFrame, among: slice | Integers, ties: Integers) -> Integers:
+    """Return the places of the picked rows among the shown groups, in their order.
 
+    Args:
+        order: how rows are picked.
+        frame: noisy numbers.
+        among: which of them are those of shown groups.
+        ties: the place of each shown group among those with an equal number.
 
-def _is_independent(query: FrameQuery, ordering: Estimate) -> bool:
-    """Return whether the noise of the groups is independent, but for a part that all of them share."""
-    adds_up = isinstance(query.groups, Buckets) or isinstance(ordering.value, RunningSum)
-    return not adds_up and query.frame.factorised is None
-
-
-def _score(top: TopRows, values: Floats) -> Floats:
-    """Return numbers that are larger the earlier a row stands."""
-    score = values if top.is_largest else -values
-    return np.where(np.isnan(values), np.inf if top.nulls_first else -np.inf, score)
+    """
+    placed = np.lexsort((ties, -order.scores(frame, among)))
+    return placed[order.top.offset : order.top.offset + order.top.limit]
 
 
 def notes_of_rows(finish: Finish) -> tuple[str, ...]:
@@ -149,13 +167,11 @@ def side_of(top: TopRows) -> str:
     return "largest" if top.is_largest else "smallest"
 
 
-def wider_of(query: FrameQuery, estimate: Estimate, selected: Selection, chance: float = 0.05) -> float:
+def wider_of(order: RowOrder | None, estimate: Estimate, selected: Selection, chance: float = 0.05) -> float:
     """Return the factor of the intervals of an estimate: above 1 if its noise had a part in picking the rows."""
-    top = query.finish.top
-    if top is None or isinstance(estimate.value, AnyUnit):
+    if order is None or isinstance(estimate.value, AnyUnit):
         return 1.0
-    picks = _noised(estimate) & _noised(query.estimates[top.estimate])
-    return selected.wider(chance) if picks else 1.0
+    return selected.wider(chance) if _noised(estimate) & _noised(order.estimate) else 1.0
 
 
 def _noised(estimate: Estimate) -> set[Statistic]:
