@@ -46,6 +46,7 @@ from dpsql.answer.stage import (
     release_frame,
     release_stage,
 )
+from dpsql.answer.top_rows import Integers
 from dpsql.cascade.left_out import chain_hash
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.seen import seen_top
@@ -65,6 +66,7 @@ from dpsql.features.target_levels import (
     steps_up,
 )
 from dpsql.features.target_nothing import reason_of_target
+from dpsql.features.target_picked import picked_rows, tie_order
 from dpsql.features.target_rows import open_target_rows, target_rows
 from dpsql.features.target_rule import (
     MOST_STEPS,
@@ -204,6 +206,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
     place, is_granted = max(0, free), False
     reading: Reading | None = None
     values: FrameValues | None = None
+    ties: Integers | None = None
     for taken in range(1, MOST_STEPS + 1):
         try:
             offer = _offer_at(part, levels[place], state, reader)
@@ -236,7 +239,8 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
         values = after if offer.drawn else values
         # what AUTO charged is recorded with the first step
         inquiry, total = replace(inquiry, auto_charge=Charged()), total + charged
-        step = _step(part, offer, levels[place], state)
+        ties = tie_order(part, state.side_table, runtime.sandbox) if ties is None else ties
+        step = _step(query, offer, levels[place], state, ties)
         stop, following = Stop(levels[place], taken, "most"), place_after(step, levels, place, taken, target)
         if following is None:
             return replace(stop, ending="met") if is_met(step, target) else stop, total
@@ -327,14 +331,16 @@ def _free_place(part: FrameQuery, levels: Sequence[int], state: State, reader: R
     return bisect.bisect_left(levels, True, key=is_beyond) - 1
 
 
-def _step(part: FrameQuery, offer: Offer, level_nano: int, state: State) -> Step:
-    """Return what was released at a level, all of it stored."""
+def _step(query: WithinTarget, offer: Offer, level_nano: int, state: State, ties: Integers) -> Step:
+    """Return what was released at a level, all of it stored; ``ties`` as `tie_order` returns them."""
+    part, found = query.first, shown_frame(offer, state.side_table)
     sigmas = asked_sigmas(at_step(part, level_nano))
     return Step(
         level_nano,
         tuple(part.estimates[one] for one in measured(part)),
-        shown_frame(offer, state.side_table),
+        found,
         {statistic: noise_sigma(statistic, sigma, offer.histogram) for statistic, sigma in sigmas.items()},
+        picked_rows(part, query.target, offer, found, ties),
     )
 
 
@@ -344,18 +350,20 @@ def _answer(
     """Return the groups of the last step with their receipt; all of it is stored."""
     part, target, state = query.first, query.target, runtime.state
     offer = _offer_at(part, stop.rho_nano, state, reader)
-    step, quantile = _step(part, offer, stop.rho_nano, state), interval_quantile(target)
+    ties, quantile = tie_order(part, state.side_table, runtime.sandbox), interval_quantile(target)
+    step = _step(query, offer, stop.rho_nano, state, ties)
     table = noisy_table(offer, state.side_table, quantile=quantile, upper_quantile=upper_quantile(target))
     within = within_target(part, offer, step, target, state.side_table)
     for number, cells in within.items():
         table = table.append_column(f"agg_{number}_within", cells)
     receipt = receipt_of_cap(offer, highest_nano(part), query.cap, cap_words.RELEASED_NUMBERS, state)
-    receipt, reason = with_price(receipt, charged), partial(reason_of_target, part, offer, state, reader)
+    receipt = replace(with_price(receipt, charged), columns=_after_steps(receipt.columns, target))
+    reason = partial(reason_of_target, part, offer, state, reader)
     receipt = with_remarks(offer, receipt, table, state.side_table, reason)
     unknown = [_alias(part, number) for number, cells in within.items() if cells.null_count]
     reasons = [within_unknown(one, target.error) for one in receipt.left_out if set(one.columns) & set(unknown)]
     notes = (*_notes(step, stop, query, offer), *reasons, *receipt.notes)
-    return table, replace(receipt, columns=_after_steps(receipt.columns, target), notes=notes)
+    return table, replace(receipt, notes=notes)
 
 
 def _after_steps(columns: Sequence[ColumnReceipt], target: RelativeError) -> tuple[ColumnReceipt, ...]:
