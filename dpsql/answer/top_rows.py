@@ -174,6 +174,13 @@ def wider_of(order: RowOrder | None, estimate: Estimate, selected: Selection, ch
     return selected.wider(chance) if _noised(estimate) & _noised(order.estimate) else 1.0
 
 
+def wider_of_all(query: FrameQuery, frame: NoisyFrame, among: slice | Integers) -> list[float]:
+    """Return the factors of the intervals of all estimates of a query, by its shown groups."""
+    order = row_order(query)
+    rows = selection_of(order, frame, among)
+    return [wider_of(order, estimate, rows) for estimate in query.estimates]
+
+
 def _noised(estimate: Estimate) -> set[Statistic]:
     """Return the statistics that the noise of an estimate comes from."""
     linears = estimate.value.linears

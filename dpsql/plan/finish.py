@@ -133,7 +133,8 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
     order = [f"{guarded(sql)} {_direction(term)}" for term, sql in terms]
     order += [f"{quote(name)} ASC NULLS LAST" for name in shown_keys.values()]
     conditions = [part[0][1] if part else "" for part in (having, qualify)]
-    top = _top_rows(text, ordering, numbers)
+    may_pick = text.clauses.limit is not None or having or qualify or windows
+    picked = _picked(text, ordering, numbers) if may_pick else (None, "")
     return Finish(
         columns,
         conditions[0],
@@ -145,9 +146,14 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
         tuple(sorted(table.unbounded)),
         tuple(sorted(table.lost_orders)),
         tuple(sorted(table.within)),
-        top,
-        "" if top else _picks(text),
+        *picked,
     )
+
+
+def _picked(text: SelectText, ordering: Sequence[exp.Expr], numbers: Mapping[str, int]) -> tuple[TopRows | None, str]:
+    """Return the rows that one number picks, or the clause that picks rows by numbers in another way."""
+    top = _top_rows(text, ordering, numbers)
+    return top, "" if top else _picks(text)
 
 
 def _top_rows(text: SelectText, ordering: Sequence[exp.Expr], numbers: Mapping[str, int]) -> TopRows | None:
