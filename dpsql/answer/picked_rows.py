@@ -41,6 +41,7 @@ def with_picked_rows(
     if widened := [name for name, factor in factors.items() if factor > 1.0]:
         told = {"side": side, "columns": listed(widened), "factor": rows.wider()}
         notes.append(row_words.LIMIT_WIDENED.format(**told))
+        notes += [row_words.ASKED_OF_ONE] if query.request.target else []
     columns = tuple(
         one if one.half_width_95 is None else replace(one, half_width_95=one.half_width_95 * factors[one.name])
         for one in receipt.columns

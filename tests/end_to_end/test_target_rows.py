@@ -101,3 +101,14 @@ def test_the_rule_counts_the_rows_that_are_shown(
     answer = session.sql(asked(clause, max_rho=0.5))
     counted = steps[-1].found.shown[steps[-1].places]
     assert answer.df()["page"].tolist() == counted.tolist()
+
+
+def test_half_widths_are_those_of_a_group_that_is_named_before(session: dpsql.Session) -> None:
+    text = asked("ORDER BY n DESC LIMIT 5").replace(
+        "target_relative_error = 0.1, max_rho = 5.0", "target_half_width = 20"
+    )
+    receipt = receipt_of(session.sql(text))
+    assert (receipt.columns[0].half_width_95 or 0.0) > 20.0
+    assert (
+        "the half widths that were asked for hold for a group named before, not for the rows of LIMIT" in receipt.notes
+    )
