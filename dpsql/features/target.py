@@ -46,7 +46,6 @@ from dpsql.answer.stage import (
     release_frame,
     release_stage,
 )
-from dpsql.answer.top_rows import Integers
 from dpsql.cascade.left_out import chain_hash
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.seen import seen_top
@@ -65,7 +64,7 @@ from dpsql.features.target_levels import (
 )
 from dpsql.features.target_notes import after_steps, alias_of, target_notes
 from dpsql.features.target_nothing import reason_of_target
-from dpsql.features.target_picked import picked_rows, tie_order
+from dpsql.features.target_picked import picked_rows
 from dpsql.features.target_rows import open_target_rows, target_rows
 from dpsql.features.target_rule import (
     MOST_STEPS,
@@ -201,7 +200,6 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
     place, is_granted = max(0, free), False
     reading: Reading | None = None
     values: FrameValues | None = None
-    ties: Integers | None = None
     for taken in range(1, MOST_STEPS + 1):
         try:
             offer = _offer_at(part, levels[place], state, reader)
@@ -234,8 +232,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
         values = after if offer.drawn else values
         # what AUTO charged is recorded with the first step
         inquiry, total = replace(inquiry, auto_charge=Charged()), total + charged
-        ties = tie_order(part, state.side_table, runtime.sandbox) if ties is None else ties
-        step = _step(query, offer, levels[place], state, ties)
+        step = _step(query, offer, levels[place], runtime)
         stop, following = Stop(levels[place], taken, "most"), place_after(step, levels, place, taken, target)
         if following is None:
             return replace(stop, ending="met") if is_met(step, target) else stop, total
@@ -326,16 +323,16 @@ def _free_place(part: FrameQuery, levels: Sequence[int], state: State, reader: R
     return bisect.bisect_left(levels, True, key=is_beyond) - 1
 
 
-def _step(query: WithinTarget, offer: Offer, level_nano: int, state: State, ties: Integers) -> Step:
-    """Return what was released at a level, all of it stored; ``ties`` as `tie_order` returns them."""
-    part, found = query.first, shown_frame(offer, state.side_table)
-    sigmas = asked_sigmas(at_step(part, level_nano))
+def _step(query: WithinTarget, offer: Offer, level_nano: int, runtime: Runtime) -> Step:
+    """Return what was released at a level, all of it stored."""
+    part, side_table = query.first, runtime.state.side_table
+    found, sigmas = shown_frame(offer, side_table), asked_sigmas(at_step(part, level_nano))
     return Step(
         level_nano,
         tuple(part.estimates[one] for one in measured(part)),
         found,
         {statistic: noise_sigma(statistic, sigma, offer.histogram) for statistic, sigma in sigmas.items()},
-        picked_rows(part, query.target, offer, found, ties),
+        picked_rows(part, query.target, offer, found, side_table, runtime.sandbox),
     )
 
 
@@ -345,8 +342,7 @@ def _answer(
     """Return the groups of the last step with their receipt; all of it is stored."""
     part, target, state = query.first, query.target, runtime.state
     offer = _offer_at(part, stop.rho_nano, state, reader)
-    ties, quantile = tie_order(part, state.side_table, runtime.sandbox), interval_quantile(target)
-    step = _step(query, offer, stop.rho_nano, state, ties)
+    step, quantile = _step(query, offer, stop.rho_nano, runtime), interval_quantile(target)
     table = noisy_table(offer, state.side_table, quantile=quantile, upper_quantile=upper_quantile(target))
     within = within_target(part, offer, step, target, state.side_table)
     for number, cells in within.items():
