@@ -70,6 +70,7 @@ class NoisyFrame:
         roundings: how many roundings are in a value that is shown as a whole number.
         lost: how much more a count of units may be than its value says.
         quantile: half width of an interval of a count, a sum or an average over its standard deviation.
+        wider: times that intervals of all kinds are wider than that.
 
     """
 
@@ -79,6 +80,7 @@ class NoisyFrame:
     roundings: int = 1
     lost: float = 0.0
     quantile: float = Z_95
+    wider: float = 1.0
 
     @property
     def noise(self) -> dict[Statistic, float]:
@@ -148,7 +150,7 @@ def sum_column(estimate: Estimate, value: LinearValue, frame: NoisyFrame) -> Est
     sums = added_up(value, frame.groups, linear_value(value.linear, frame.values))
     norms = norms_of(value, frame.groups, frame.histogram)
     sigma = shown_sigma(estimate, linear_noise(value.linear, frame.noise) * norms, frame.roundings)
-    half_width = frame.quantile * sigma
+    half_width = frame.quantile * frame.wider * sigma
     return EstimatedColumn(sums, sums - half_width, sums + half_width + frame.lost * value.linear.centre)
 
 
@@ -160,6 +162,7 @@ def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColum
     noisy numbers only.
     """
     low, high = (bound - ratio.offset for bound in ratio.bounds)
+    quantile = frame.quantile * frame.wider
     norms, noise = norms_of(ratio, frame.groups, frame.histogram), frame.noise
     top, bottom = (added_up(ratio, frame.groups, linear_value(linear, frame.values)) for linear in ratio.linears)
     top_sigma, bottom_sigma = (linear_noise(linear, noise) * norms for linear in ratio.linears)
@@ -167,7 +170,7 @@ def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColum
     positive = bottom > 0.0
     safe = np.where(positive, bottom, 1.0)
     quotient = top / safe
-    doubt = (frame.quantile * bottom_sigma / safe) ** 2
+    doubt = (quantile * bottom_sigma / safe) ** 2
     clear = positive & (doubt < 1.0)
     remaining = np.where(clear, 1.0 - doubt, 1.0)
     slope = covariance / np.where(bottom_sigma > 0.0, bottom_sigma, 1.0) ** 2
@@ -177,7 +180,7 @@ def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColum
         + (quotient * bottom_sigma) ** 2
         - doubt * (top_sigma**2 - slope * covariance)
     )
-    half_width = frame.quantile / safe * np.sqrt(np.maximum(spread, 0.0)) / remaining
+    half_width = quantile / safe * np.sqrt(np.maximum(spread, 0.0)) / remaining
     centre = (quotient - doubt * slope) / remaining
     return EstimatedColumn(
         value=np.where(positive, np.clip(quotient, low, high), np.nan) + ratio.offset,
@@ -208,6 +211,7 @@ def spread_column(_: Estimate, spread: Spread, frame: NoisyFrame) -> EstimatedCo
         (total - spread.middle * rows, combined_noise(recentred, noise) * norms),
         (squares, combined_noise([(1.0, spread.squares)], noise) * norms),
         most,
+        Z_JOINT * frame.wider,
     )
     return EstimatedColumn(spread_value(spread, rows, total, squares, most), low, high)
 
@@ -240,8 +244,9 @@ def spread_interval(
     recentred: tuple[Floats, Floats],
     squares: tuple[Floats, Floats],
     most: float,
+    quantile: float = Z_JOINT,
 ) -> tuple[Floats, Floats]:
-    """An interval that covers the spread with at least 95 %.
+    """An interval that covers the spread with at least 95 %, or with more at a quantile above `Z_JOINT`.
 
     *Guarantee*: where ``rows``, ``recentred`` and ``squares`` are value and standard deviation of n, a = s - m n and q
     under Gaussian noise, the interval holds every q/n - (a/n)^2 + offset (times n/(n-1) for samples), n, a and q in
@@ -251,9 +256,9 @@ def spread_interval(
     the end next to it, and least at an end. It rises in q and falls in the size of a.
     *Assumes*: nothing of the noises' dependence.
     """
-    n_low, n_high = _ends(rows)
-    a_low, a_high = _ends(recentred)
-    q_low, q_high = _ends(squares)
+    n_low, n_high = _ends(rows, quantile)
+    a_low, a_high = _ends(recentred, quantile)
+    q_low, q_high = _ends(squares, quantile)
     clear = n_low > float(spread.is_sample) + _LEAST_ROWS
     least_n, most_n = np.where(clear, n_low, 2.0), np.where(clear, n_high, 2.0)
     least_a = np.where((a_low <= 0.0) & (a_high >= 0.0), 0.0, np.minimum(np.abs(a_low), np.abs(a_high)))
@@ -270,9 +275,9 @@ def spread_interval(
     )
 
 
-def _ends(estimate: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+def _ends(estimate: tuple[Floats, Floats], quantile: float) -> tuple[Floats, Floats]:
     value, sigma = estimate
-    return value - Z_JOINT * sigma, value + Z_JOINT * sigma
+    return value - quantile * sigma, value + quantile * sigma
 
 
 def _shown(spread: Spread, variance: Floats) -> Floats:
@@ -284,7 +289,7 @@ def quantile_column(_: Estimate, quantile: Quantile, frame: NoisyFrame) -> Estim
     """A quantile of every key, read from its cells."""
     noisy = frame.values[quantile.histogram]
     value = quantile_value(noisy.value, quantile.share, quantile.edges)
-    ends = quantile_interval(noisy.value, quantile.share, quantile.edges, noisy.noise, Z_95)
+    ends = quantile_interval(noisy.value, quantile.share, quantile.edges, noisy.noise, Z_95 * frame.wider)
     return EstimatedColumn(value, *ends)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -11,6 +13,7 @@ from dpsql.answer.estimates import COLUMNS, Z_95
 from dpsql.answer.left_out import Z_HIGH
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import Agreed, shown_frame, stored_keys
+from dpsql.answer.top_rows import wider_of_all
 from dpsql.mechanism.histogram import Sequences
 from dpsql.model.private_query import Buckets
 from dpsql.state import SideTable, to_arrow
@@ -45,14 +48,16 @@ def noisy_table(
         taken = keys.take(to_arrow(found.shown))
         columns = {name: taken.column(name) for name in taken.column_names}
     then = found.among
+    factors = wider_of_all(query, found.values, then) if query.finish.top else None
     for i, estimate in enumerate(query.estimates):
-        column = COLUMNS[type(estimate.value)](estimate, estimate.value, found.values)
+        own = replace(found, values=replace(found.values, wider=factors[i])) if factors else found
+        column = COLUMNS[type(estimate.value)](estimate, estimate.value, own.values)
         value = found.whole.get(i, column.value)[then]
         columns[f"agg_{i}"] = to_arrow(np.rint(value) if estimate.type == "BIGINT" else value, nan_as_null=True)
         columns[f"agg_{i}_low"] = to_arrow(column.low[then], nan_as_null=True)
         columns[f"agg_{i}_high"] = to_arrow(column.high[then], nan_as_null=True)
         if i in query.finish.unbounded:
-            columns |= unbounded_columns(offer, i, found, column, side_table, upper_quantile)
+            columns |= unbounded_columns(offer, i, own, column, side_table, upper_quantile)
     if not columns:
         columns["nothing"] = to_arrow(np.zeros(len(found.shown)))
     return pa.table(list(columns.values()), list(columns))

@@ -16,6 +16,7 @@ from dpsql.answer import words
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.offer import Offer, offers_of, shown_threshold
 from dpsql.answer.phrases import all_left_out, at_higher_level, none_passed, of_sets
+from dpsql.answer.picked_rows import with_picked_rows
 from dpsql.answer.receipt import Receipt
 from dpsql.cascade.reader import Reader
 from dpsql.errors import DpsqlError
@@ -90,6 +91,8 @@ def with_remarks(
     is_covered = any(statistic.kind in BESIDE_KINDS for statistic in offer.query.statistics)
     if is_covered or offer.query.request.coverage is not None:
         receipt = with_coverage(receipt, offer, side_table)
+    if offer.query.finish.top:
+        receipt = with_picked_rows(receipt, offer, side_table)
     return receipt if table.num_rows else replace(receipt, nothing_shown=(reason(),))
 
 

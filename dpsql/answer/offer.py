@@ -15,6 +15,7 @@ from dpsql.answer.auto_notes import auto_notes
 from dpsql.answer.charge_items import asked_at, charge_items
 from dpsql.answer.estimates import Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
 from dpsql.answer.receipt import ColumnReceipt, Receipt
+from dpsql.answer.top_rows import notes_of_rows
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Serving
 from dpsql.cascade.servings import servings_of
@@ -298,6 +299,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
     found += _bounding_notes(query)
     if query.auto:
         found += auto_notes(query)
+    found += notes_of_rows(query.finish) if query.finish.top or query.finish.picks else ()
     if query.total:
         found.append(words.LARGEST_ERROR)
     if isinstance(query.groups, Buckets):

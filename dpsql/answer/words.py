@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpsql.answer import cap_words
+from dpsql.answer import cap_words, row_words
 from dpsql.answer.sentence import Sentence
 
 # Price and privacy.
@@ -394,6 +394,7 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         cap_words.WITHIN_UNKNOWN,
         cap_words.FORECAST,
         cap_words.SHOWN_BY_OTHERS,
+        *row_words.OF_ROWS,
     ),
 }
 """Notes by the heading of a receipt that they stand under; all others stand under ``bounds``."""

@@ -27,6 +27,7 @@ from dpsql.answer.noisy_table import noisy_table
 from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
 from dpsql.answer.number_threshold import hiding_statistic, shown_beside, threshold_of, with_threshold
 from dpsql.answer.offer import Offer, make_receipt, offers_of
+from dpsql.answer.picked_rows import with_picked_rows
 from dpsql.answer.plan_rows import Row, amount_rows, offer_rows
 from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.round_keys import selected_ids
@@ -303,6 +304,7 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     table = noisy_table(offers[-1], side_table, selected=selected)
     priced = with_prices(receipt, [*(price for _, price in released), paid])
     priced = with_coverage(priced, offers[-1], side_table, selected=selected)
+    priced = with_picked_rows(priced, offers[-1], side_table, selected)
     if not table.num_rows:
         priced = replace(priced, nothing_shown=(_reason(asked, offers, keys.num_rows, runtime.state, inquiry.reader),))
     return table, priced

@@ -10,6 +10,7 @@ import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ from dpsql.answer.estimates import (
     norms_of,
 )
 from dpsql.answer.points import ShownFrame
+from dpsql.answer.top_rows import Integers
+from dpsql.features.target_picked import PickedRows
 from dpsql.model.estimates import BoundedValue, Estimate, NoValue, Ratio
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import FrameQuery
@@ -86,6 +89,10 @@ class Column:
     half_widths: Floats
     known: npt.NDArray[np.bool_]
 
+    def at(self, places: slice | Integers) -> Column:
+        """Return the numbers of some of the groups."""
+        return Column(self.values[places], self.half_widths[places], self.known[places])
+
     def within(self, error: float) -> npt.NDArray[np.bool_]:
         """Return which numbers are within a relative error; one of which an interval says nothing is not."""
         return self.known & (self.half_widths <= error * np.abs(self.values))
@@ -116,6 +123,7 @@ class Step:
         estimates: the columns that the target is for.
         found: values and shown groups.
         sigmas: standard deviation of what was noised of each statistic, as the level gives it.
+        picked: the rows that the rule counts; None if it counts all shown groups.
 
     """
 
@@ -123,11 +131,31 @@ class Step:
     estimates: tuple[Estimate, ...]
     found: ShownFrame
     sigmas: Mapping[Statistic, float]
+    picked: PickedRows | None = None
 
     @property
     def groups(self) -> int:
         """Number of shown groups."""
         return len(self.found.shown)
+
+    @cached_property
+    def places(self) -> slice | Integers:
+        """Places of the groups that the rule counts among the shown ones."""
+        return slice(None) if self.picked is None else self.picked.places(self.found)
+
+    @property
+    def counted(self) -> int:
+        """Number of shown groups that the rule counts."""
+        return self.groups if isinstance(self.places, slice) else len(self.places)
+
+    @property
+    def counts_enough(self) -> bool:
+        """Whether as many groups are shown as have to be."""
+        return self.groups > 0 if self.picked is None else self.counted >= self.picked.needed
+
+    def judged(self, quantile: float, level_nano: int | None = None, *, held: bool = True) -> tuple[Column, ...]:
+        """Return the columns on the groups that the rule counts; arguments as those of `columns`."""
+        return tuple(one.at(self.places) for one in self.columns(quantile, level_nano, held=held))
 
     def columns(self, quantile: float, level_nano: int | None = None, *, held: bool = True) -> tuple[Column, ...]:
         """Return the columns as they are, or with the noise of another level.
@@ -139,8 +167,10 @@ class Step:
 
         """
         frame, found = replace(self._frame(level_nano, held=held), quantile=quantile), []
-        for estimate in self.estimates:
-            column, among = COLUMNS[type(estimate.value)](estimate, estimate.value, frame), self.found.among
+        factors = self.picked.factors(frame, self.found, self.estimates) if self.picked else [1.0] * len(self.estimates)
+        for estimate, wider in zip(self.estimates, factors, strict=True):
+            own, among = replace(frame, wider=wider), self.found.among
+            column = COLUMNS[type(estimate.value)](estimate, estimate.value, own)
             shown = np.rint(column.value[among]) if estimate.type == "BIGINT" else column.value[among]
             shown = np.maximum(shown, 0.0) if estimate.is_never_negative else shown
             value, low, high = column.value[among], column.low[among], column.high[among]
@@ -184,16 +214,21 @@ def measured(query: FrameQuery) -> tuple[int, ...]:
     return tuple(dict.fromkeys(one for one in shown if not isinstance(query.estimates[one].value, NoValue)))
 
 
-def shares_within(step: Step, target: RelativeError) -> tuple[float, ...]:
-    """Return the share of groups within the target of each column; 0 if no group is shown."""
-    columns = step.columns(quantile_of(target))
-    return tuple(float(np.mean(column.within(target.error))) if step.groups else 0.0 for column in columns)
+def numbers_within(step: Step, target: RelativeError) -> tuple[int, ...]:
+    """Return how many groups are within the target in each column, of those that the rule counts."""
+    columns = step.judged(quantile_of(target))
+    return tuple(int(np.count_nonzero(column.within(target.error))) for column in columns)
+
+
+def number_asked(step: Step, target: RelativeError) -> int:
+    """Return how many groups have to be within the target."""
+    return _needed(max(step.counted, step.picked.needed if step.picked else 0), target)
 
 
 def is_met(step: Step, target: RelativeError) -> bool:
     """Return whether enough groups of each column are within the target, of those that are shown."""
-    columns = step.columns(quantile_of(target))
-    return step.groups > 0 and all(_holds(one.within(target.error), target) for one in columns)
+    columns = step.judged(quantile_of(target))
+    return step.counts_enough and all(_holds(one.within(target.error), target) for one in columns)
 
 
 def place_after(step: Step, levels: Sequence[int], place: int, taken: int, target: RelativeError) -> int | None:
@@ -225,16 +260,16 @@ def next_place(step: Step, levels: Sequence[int], place: int, taken: int, target
     """
     least = place + 1 if taken < FREE_STEPS else bisect.bisect_left(levels, 2 * levels[place])
     doubled = min(max(least, bisect.bisect_left(levels, 2 * levels[place])), len(levels) - 1)
-    if not step.groups:
+    if not step.counts_enough:
         return doubled
     quantile = quantile_of(target)
-    now = step.columns(quantile)
-    says = [np.count_nonzero(one.known) >= _needed(step.groups, target) for one in now]
+    now = step.judged(quantile)
+    says = [np.count_nonzero(one.known) >= _needed(step.counted, target) for one in now]
     if not all(says):
         least = doubled
 
     def holds(level_nano: int) -> bool:
-        then = step.columns(quantile, level_nano)
+        then = step.judged(quantile, level_nano)
         return all(
             _holds(
                 later.half_widths <= target.error * _at_most(one, later, quantile)
@@ -261,7 +296,8 @@ def _may_be_within(step: Step, estimate: Estimate, level_nano: int, target: Rela
         raise AssertionError("numbers that are not averages always say something")
     now, later = step.rows(average), step.rows(average, level_nano)
     most = now.counted + _growth(now.sigmas, later.sigmas)
-    return quantile_of(target) * later.least <= target.error * max(map(abs, average.bounds)) * most
+    may_be = quantile_of(target) * later.least <= target.error * max(map(abs, average.bounds)) * most
+    return np.asarray(may_be[step.places])
 
 
 def _growth(sigmas: Floats, later: Floats) -> Floats:
@@ -277,11 +313,11 @@ def best_level(step: Step, levels: Sequence[int], target: RelativeError) -> int 
     quantile = estimates.QUANTILES[target.confidence]
 
     def holds(level_nano: int) -> bool:
-        columns = step.columns(quantile, level_nano, held=False)
+        columns = step.judged(quantile, level_nano, held=False)
         return all(_holds(one.within(target.error), target) for one in columns)
 
     found = bisect.bisect_left(range(len(levels)), True, key=lambda one: holds(levels[one]))
-    return levels[found] if step.groups and found < len(levels) else None
+    return levels[found] if step.counts_enough and found < len(levels) else None
 
 
 _WHOLE = 1.0 - 1e-9

@@ -14,6 +14,7 @@ from dpsql.answer.receipt import Receipt
 from dpsql.answer.within_words import lacks_people, may_cut_some
 from dpsql.features.target_facts import may_cut
 from dpsql.features.target_missing import missing_of
+from dpsql.features.target_notes import alias_of
 from dpsql.features.target_rule import Step, measured, quantile_of
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
@@ -80,7 +81,7 @@ def why_unknown(
 
     """
     missing = missing_of(part, offer, step, side_table)
-    unknown = {number: _column(part, number) for number, cells in within.items() if cells.null_count}
+    unknown = {number: alias_of(part, number) for number, cells in within.items() if cells.null_count}
     counted_out = [one for one in receipt.left_out if set(one.columns) & set(unknown.values())]
     yield from (within_unknown(one, error) for one in counted_out)
     told = {name for one in counted_out for name in one.columns}
@@ -93,8 +94,3 @@ def why_unknown(
         else:
             others.setdefault(may_cut(part, number), []).append(name)
     yield from (may_cut_some(cut, columns) for cut, columns in others.items())
-
-
-def _column(part: FrameQuery, number: int) -> str:
-    """Return the first column of the answer that shows an estimate, by the number of the estimate."""
-    return next(column.name for column in part.finish.columns if column.estimate == number)

@@ -204,7 +204,7 @@ def test_the_command_line_takes_targets(database: Path, capsys: pytest.CaptureFi
     told = "at most 10 % for each count, sum and average, in at least 75 % of the groups (90 %)"
     assert told in capsys.readouterr().out
     assert main(["query", str(database), BOTH, *flags, "--receipt"]) == 0
-    assert "100 % of the groups are within it after" in capsys.readouterr().out
+    assert "noise is within it in 100 % of the groups after" in capsys.readouterr().out
     for wrong in ("fifty", "people=x", "people=5,people=6"):
         with pytest.raises(SystemExit):
             main(["query", str(database), PEOPLE, "--target-half-width", wrong])

@@ -1,0 +1,26 @@
+"""The table of sentences about rows that clauses pick by their noisy numbers.
+
+Each row has named placeholders and an example of their values, as in `words.py`.
+"""
+
+from __future__ import annotations
+
+from dpsql.answer.sentence import Sentence
+
+LIMIT_WIDENS = Sentence(
+    "the rows of LIMIT have the {side} noisy numbers; so their intervals are wider than that of a group named before",
+    side="largest",
+)
+LIMIT_WIDENED = Sentence(
+    "LIMIT picks the {side} noisy numbers: for that, intervals of {columns} are {factor:.3g} times as wide",
+    side="largest",
+    columns="n",
+    factor=1.55,
+)
+PICKED = Sentence(
+    "{clause} picks rows by noisy numbers; an interval holds for a group named before, and less often for these rows",
+    clause="HAVING",
+)
+ASKED_OF_ONE = Sentence("the half widths that were asked for hold for a group named before, not for the rows of LIMIT")
+OF_ROWS = (LIMIT_WIDENS, LIMIT_WIDENED, PICKED, ASKED_OF_ONE)
+"""All of them."""

@@ -1,0 +1,25 @@
+"""Rows that an answer shows of its groups because they have the largest or the smallest numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TopRows:
+    """Rows that ``ORDER BY`` one number and ``LIMIT`` pick of the groups of one set of keys.
+
+    Attributes:
+        estimate: number of the estimate that orders the groups; their keys decide between equal ones.
+        is_largest: whether the largest numbers come first.
+        nulls_first: whether groups without a number come before them.
+        limit: number of rows.
+        offset: number of rows that are passed over.
+
+    """
+
+    estimate: int
+    is_largest: bool
+    nulls_first: bool
+    limit: int
+    offset: int = 0
