@@ -78,6 +78,8 @@ def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch, capfd: p
             "CREATE TABLE stays AS SELECT i AS guest, DATE '2026-01-01' + (i % 2)::INTEGER AS day, "
             "(i % 3)::DECIMAL(5, 1) AS price, i % 2 = 0 AS paid, '12:00'::TIME AS noon FROM range(2000) t(i)"
         )
+        # with one row, a guest counts in all of their groups
+        connection.execute("ALTER TABLE stays ADD PRIMARY KEY (guest)")
         unit = "CALL dp_unit('guest', epsilon_budget := 9, delta_budget := 1e-5, {})"
         for terms in ("composition := 'zcdp', thresholds := FALSE", "thresholds := TRUE"):
             connection.execute(unit.format(terms)).fetchall()
