@@ -39,7 +39,7 @@ Table = tuple[tuple[float, float], ...]
 QUANTILES: Mapping[float, Table] = {
     0.9: ((0.2, 1.73), (0.3, 1.77), (0.5, 1.87)),
     0.95: ((0.2, 2.04), (0.3, 2.06), (0.5, 2.17)),
-    0.99: ((0.2, 2.64), (0.3, 2.66), (0.5, 2.74)),
+    0.99: ((0.2, 2.65), (0.3, 2.66), (0.5, 2.74)),
 }
 """Quantiles of the rule, by its confidence. `python -m benchmarks.target_intervals` computes them."""
 INTERVALS: Mapping[float, Table] = {
@@ -322,10 +322,10 @@ def best_level(step: Step, levels: Sequence[int], target: RelativeError) -> int 
 
 _WHOLE = 1.0 - 1e-9
 """An interval that covers so much of all possible averages says nothing."""
-FREE_STEPS = 10
+FREE_STEPS = 16
 """After so many steps the level doubles at least."""
 MOST_STEPS = 40
-"""After ten steps each one doubles the level at least, so that this is enough for 30 doublings."""
+"""After 16 steps each one doubles the level at least, so that this is enough for 24 doublings."""
 
 
 def _needed(groups: int, target: RelativeError) -> int:
