@@ -38,9 +38,9 @@ def with_picked_rows(
     side = side_of(order.top)
     general = row_words.LIMIT_WIDENS.format(side=side)
     notes = [note for note in receipt.notes if note != general]
-    if widened := [name for name, factor in factors.items() if factor > 1.0]:
-        told = {"side": side, "columns": listed(widened), "factor": rows.wider()}
-        notes.append(row_words.LIMIT_WIDENED.format(**told))
+    for factor in sorted({factor for factor in factors.values() if factor > 1.0}):
+        widened = [name for name, own in factors.items() if own == factor]
+        notes.append(row_words.LIMIT_WIDENED.format(side=side, columns=listed(widened), factor=factor))
     columns = tuple(
         one if one.half_width_95 is None else replace(one, half_width_95=one.half_width_95 * factors[one.name])
         for one in receipt.columns
