@@ -11,7 +11,7 @@ import pyarrow as pa
 from dpsql.answer.bound_effects import unbounded_columns
 from dpsql.answer.estimates import COLUMNS, Z_95
 from dpsql.answer.left_out import Z_HIGH
-from dpsql.answer.offer import Offer
+from dpsql.answer.offer import Offer, row_threshold
 from dpsql.answer.points import Agreed, shown_frame, stored_keys
 from dpsql.answer.top_rows import row_order, selection_of, wider_of
 from dpsql.mechanism.histogram import Sequences
@@ -49,7 +49,7 @@ def noisy_table(
         columns = {name: taken.column(name) for name in taken.column_names}
     then = found.among
     order = row_order(query)
-    rows = selection_of(order, found.values, then)
+    rows = selection_of(order, found.values, then, threshold=row_threshold(offer))
     for i, estimate in enumerate(query.estimates):
         own = replace(found, values=replace(found.values, wider=wider_of(order, estimate, rows)))
         column = COLUMNS[type(estimate.value)](estimate, estimate.value, own.values)

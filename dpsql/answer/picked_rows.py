@@ -8,12 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.answer import row_words
-from dpsql.answer.offer import Offer
+from dpsql.answer.estimates import Floats
+from dpsql.answer.offer import Offer, row_threshold
 from dpsql.answer.phrases import listed
-from dpsql.answer.points import shown_frame
+from dpsql.answer.points import ShownFrame, shown_frame
 from dpsql.answer.receipt import Receipt
-from dpsql.answer.top_rows import row_order, selection_of, side_of, wider_of
+from dpsql.answer.top_rows import order_factor, picked_places, row_order, selection_of, side_of, wider_of
 from dpsql.state import SideTable
+
+_MUCH = 1.01
+"""Factors that exceed that of the order by no more are not named."""
 
 
 def with_picked_rows(
@@ -32,17 +36,31 @@ def with_picked_rows(
     if order is None:
         return receipt
     found = shown_frame(offer, side_table, selected=selected)
-    rows = selection_of(order, found.values, found.among)
+    threshold = row_threshold(offer)
+    rows = selection_of(order, found.values, found.among, threshold=threshold)
     estimates = {one.name: query.estimates[one.estimate] for one in query.finish.columns if one.estimate is not None}
-    factors = {name: wider_of(order, estimate, rows) for name, estimate in estimates.items()}
+    factors = {name: order_factor(order, estimate, rows) for name, estimate in estimates.items()}
     side = side_of(order.top)
     general = row_words.LIMIT_WIDENS.format(side=side)
     notes = [note for note in receipt.notes if note != general]
     for factor in sorted({factor for factor in factors.values() if factor > 1.0}):
         widened = [name for name, own in factors.items() if own == factor]
         notes.append(row_words.LIMIT_WIDENED.format(side=side, columns=listed(widened), factor=factor))
+    places = picked_places(order, found.values, found.among, np.arange(len(found.shown)))
+    most = {
+        name: np.max(_of_groups(wider_of(order, one, rows), found)[places], initial=1.0)
+        for name, one in estimates.items()
+    }
+    if nearer := [name for name, factor in most.items() if factor > _MUCH * factors[name]]:
+        told = {"columns": listed(nearer), "factor": max(most.values()), "threshold": threshold or 0.0}
+        notes.append(row_words.NEAR_THRESHOLD.format(**told))
     columns = tuple(
         one if one.half_width_95 is None else replace(one, half_width_95=one.half_width_95 * factors[one.name])
         for one in receipt.columns
     )
     return replace(receipt, notes=tuple(notes), columns=columns)
+
+
+def _of_groups(factor: float | Floats, found: ShownFrame) -> Floats:
+    """Return a factor for each shown group."""
+    return np.broadcast_to(factor, (len(found.shown),)) if np.ndim(factor) == 0 else np.asarray(factor)[found.among]

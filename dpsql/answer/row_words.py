@@ -17,9 +17,16 @@ LIMIT_WIDENED = Sentence(
     columns="n",
     factor=1.55,
 )
+NEAR_THRESHOLD = Sentence(
+    "counts near the threshold of {threshold:.3g} are shown if their noise is large: for that, intervals of {columns} "
+    "are up to {factor:.3g} times as wide",
+    threshold=31.4,
+    columns="n",
+    factor=2.31,
+)
 PICKED = Sentence(
     "{clause} picks rows by noisy numbers; an interval holds for a group named before, and less often for these rows",
     clause="HAVING",
 )
-OF_ROWS = (LIMIT_WIDENS, LIMIT_WIDENED, PICKED)
+OF_ROWS = (LIMIT_WIDENS, LIMIT_WIDENED, NEAR_THRESHOLD, PICKED)
 """All of them."""

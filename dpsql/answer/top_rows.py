@@ -10,15 +10,17 @@ Benjamini and Yekutieli 2005. *Assumes*: Gaussian noise, and groups that are fix
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from dpsql.answer import row_words
-from dpsql.answer.estimates import COLUMNS, Z_95, EstimatedColumn, Floats, NoisyFrame
-from dpsql.model.estimates import AnyUnit, Estimate, LinearValue, NoValue, RunningSum
+from dpsql.answer.estimates import COLUMNS, Z_95, EstimatedColumn, Floats, NoisyFrame, added_up, norms_of
+from dpsql.model.estimates import UNITS, AnyUnit, Estimate, LinearValue, NoValue, RunningSum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets, Finish, FrameQuery
 from dpsql.model.top_rows import TopRows
@@ -26,6 +28,8 @@ from dpsql.model.top_rows import TopRows
 Integers = npt.NDArray[np.intp]
 FAR = 0.1
 """Part of the error that is left for groups so far below the last row that they are no candidates."""
+_FARTHEST = 30.0
+"""Lower ends further than so many standard deviations below a count are not looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +40,14 @@ class Selection:
         rows: how many rows are shown.
         candidates: how many groups may be among them but for noise, the rows included.
         groups: how many there are.
+        hidden: counts of units whose threshold hides other groups; None if no threshold does.
 
     """
 
     rows: int
     candidates: int
     groups: int
+    hidden: Hidden | None = None
 
     def wider(self, chance: float = 0.05) -> float:
         """Return the width of the intervals over that of intervals of a group that is named beforehand.
@@ -58,6 +64,52 @@ class Selection:
             return 1.0
         miss = (1.0 - FAR) * chance * self.rows / self.candidates
         return NormalDist().inv_cdf(miss / 2.0) / NormalDist().inv_cdf(chance / 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Noisy counts of units of groups, each above the threshold that hides others.
+
+    A count that is shown because it is above a threshold is too large, whatever the number of hidden groups is.
+
+    Attributes:
+        above: how far they are above the threshold, over their standard deviation.
+        counts: themselves, over their standard deviation.
+
+    """
+
+    above: Floats
+    counts: Floats
+
+    def wider(self, factor: float, chance: float = 0.05) -> Floats:
+        """Return the widths of intervals of counts over that of intervals of a group that is named beforehand.
+
+        Their lower ends are those of counts that had to exceed the threshold, or 0 if these are below 0.
+
+        Args:
+            factor: the width without a threshold, likewise.
+            chance: probability with which an interval of a group that is named beforehand misses.
+
+        """
+        plain = -NormalDist().inv_cdf(chance / 2.0)
+        excesses, quantiles = _after_threshold(factor * plain)
+        needed = np.interp(self.above, excesses, quantiles, left=np.inf, right=factor * plain)
+        return np.minimum(needed, np.maximum(self.counts, factor * plain)) / plain
+
+
+@lru_cache(maxsize=256)
+def _after_threshold(quantile: float) -> tuple[Floats, Floats]:
+    """Return excesses over a threshold, rising, and the quantiles that give counts so far above it their lower ends.
+
+    *Guarantee*: a normal variate that is a quantile d above its mean, and u above a threshold that it exceeds, has the
+    least mean for which so large a value has the probability P(Z > quantile), given that it exceeds the threshold:
+    P(Z > d) = P(Z > quantile) P(Z > d - u).
+    """
+    normal = NormalDist()
+    needed = quantile + np.geomspace(_FARTHEST - quantile, 1e-4, 100)
+    # the cdf of the standard library rounds small tails to 0
+    odds = [math.erfc(d / math.sqrt(2.0)) / math.erfc(quantile / math.sqrt(2.0)) for d in needed]
+    return np.array([d + normal.inv_cdf(part) for d, part in zip(needed, odds, strict=True)]), needed
 
 
 ALL = Selection(0, 0, 0)
@@ -113,7 +165,13 @@ def row_order(query: FrameQuery) -> RowOrder | None:
     return None if isinstance(estimate.value, NoValue | AnyUnit) else RowOrder(top, estimate, is_independent)
 
 
-def selection_of(order: RowOrder | None, frame: NoisyFrame, among: slice | Integers, chance: float = 0.05) -> Selection:
+def selection_of(
+    order: RowOrder | None,
+    frame: NoisyFrame,
+    among: slice | Integers,
+    chance: float = 0.05,
+    threshold: float | None = None,
+) -> Selection:
     """Return how many rows a query picks, and of how many candidates, by the number that orders them.
 
     A candidate is a group whose number reaches that of the first row below with twice the noise that no group exceeds.
@@ -124,21 +182,29 @@ def selection_of(order: RowOrder | None, frame: NoisyFrame, among: slice | Integ
         frame: noisy numbers.
         among: which of them are those of shown groups.
         chance: probability with which an interval of a group that is named beforehand misses.
+        threshold: the number that a count of units has to exceed for its group to be shown; None if none has to.
 
     """
     if order is None:
         return ALL
+    hidden = None if threshold is None else _hidden(frame, threshold)
     score = order.scores(frame, among)
     groups, top = len(score), order.top
     end = min(groups, top.offset + top.limit)
     rows = max(0, end - top.offset)
     if not rows or end == groups or _is_shared(order, frame):
-        return Selection(rows, groups, groups)
+        return Selection(rows, groups, groups, hidden)
     first_below = -np.partition(-score, end)[end]
     ends = order.ends(frame, among, 2.0 * far_quantile(groups, chance))
     # a group of which nothing is known may be anywhere
     candidates = int(np.count_nonzero(~(ends < first_below)))
-    return Selection(rows, max(candidates, rows), groups)
+    return Selection(rows, max(candidates, rows), groups, hidden)
+
+
+def _hidden(frame: NoisyFrame, threshold: float) -> Hidden:
+    counts = added_up(UNITS, frame.groups, frame.values[PRESENCE].value)
+    sigmas = frame.noise[PRESENCE] * norms_of(UNITS, frame.groups, frame.histogram)
+    return Hidden((counts - threshold) / sigmas, counts / sigmas)
 
 
 def _is_shared(order: RowOrder, frame: NoisyFrame) -> bool:
@@ -175,8 +241,19 @@ def side_of(top: TopRows) -> str:
     return "largest" if top.is_largest else "smallest"
 
 
-def wider_of(order: RowOrder | None, estimate: Estimate, selected: Selection, chance: float = 0.05) -> float:
-    """Return the factor of the intervals of an estimate: above 1 if its noise had a part in picking the rows."""
+def wider_of(order: RowOrder | None, estimate: Estimate, selected: Selection, chance: float = 0.05) -> float | Floats:
+    """Return the factor of the intervals of an estimate, or one for each group if some may be near a threshold.
+
+    It is above 1 if the noise of the estimate had a part in picking the rows, or in showing their groups.
+    """
+    factor = order_factor(order, estimate, selected, chance)
+    if order is None or selected.hidden is None or PRESENCE not in _noised(estimate):
+        return factor
+    return selected.hidden.wider(factor, chance)
+
+
+def order_factor(order: RowOrder | None, estimate: Estimate, selected: Selection, chance: float = 0.05) -> float:
+    """Return the factor of the intervals of an estimate that is due to the order of the rows alone."""
     if order is None or isinstance(estimate.value, AnyUnit):
         return 1.0
     if isinstance(estimate.value, RunningSum):
