@@ -81,17 +81,19 @@ class Column:
     Attributes:
         values: as they are shown: rounded, and 0 in place of a number below 0 that cannot be.
         half_widths: the distance of each from the further end of its interval, which may be cut at bounds.
+        sigmas: standard deviations, by these distances.
         known: whether an interval says anything of a number, which that of an average need not.
 
     """
 
     values: Floats
     half_widths: Floats
+    sigmas: Floats
     known: npt.NDArray[np.bool_]
 
     def at(self, places: slice | Integers) -> Column:
         """Return the numbers of some of the groups."""
-        return Column(self.values[places], self.half_widths[places], self.known[places])
+        return Column(self.values[places], self.half_widths[places], self.sigmas[places], self.known[places])
 
     def within(self, error: float) -> npt.NDArray[np.bool_]:
         """Return which numbers are within a relative error; one of which an interval says nothing is not."""
@@ -179,7 +181,8 @@ class Step:
             width = domain[1] - domain[0]
             # bounds without a width say all of a number
             known = np.isfinite(shown) & ((high - low < _WHOLE * width) | (width == 0.0))
-            found.append(Column(shown, half_widths, known))
+            widths = quantile * (wider if isinstance(wider, float) else wider[among])
+            found.append(Column(shown, half_widths, half_widths / widths, known))
         return tuple(found)
 
     def rows(self, average: Ratio, level_nano: int | None = None) -> Rows:
@@ -267,7 +270,7 @@ def next_place(step: Step, levels: Sequence[int], place: int, taken: int, target
         then = step.judged(quantile, level_nano)
         return all(
             _holds(
-                later.half_widths <= target.error * _at_most(one, later, quantile)
+                later.half_widths <= target.error * _at_most(one, later)
                 if is_known
                 else _may_be_within(step, estimate, level_nano, target),
                 target,
@@ -279,9 +282,9 @@ def next_place(step: Step, levels: Sequence[int], place: int, taken: int, target
     return min(max(least, found - 1), len(levels) - 1)
 
 
-def _at_most(now: Column, later: Column, quantile: float) -> Floats:
+def _at_most(now: Column, later: Column) -> Floats:
     """Return how large numbers may be at a higher level."""
-    return np.abs(now.values) + _growth(now.half_widths / quantile, later.half_widths / quantile)
+    return np.abs(now.values) + _growth(now.sigmas, later.sigmas)
 
 
 def _may_be_within(step: Step, estimate: Estimate, level_nano: int, target: RelativeError) -> npt.NDArray[np.bool_]:
