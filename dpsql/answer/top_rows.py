@@ -10,17 +10,16 @@ Benjamini and Yekutieli 2005. *Assumes*: Gaussian noise, and groups that are fix
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from dpsql.answer import row_words
-from dpsql.answer.estimates import COLUMNS, Z_95, EstimatedColumn, Floats, NoisyFrame, added_up, norms_of
-from dpsql.model.estimates import UNITS, AnyUnit, Estimate, LinearValue, NoValue, RunningSum
+from dpsql.answer.estimates import COLUMNS, Z_95, EstimatedColumn, Floats, NoisyFrame
+from dpsql.answer.near_threshold import Hidden, hidden_counts
+from dpsql.model.estimates import AnyUnit, Estimate, LinearValue, NoValue, RunningSum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets, Finish, FrameQuery
 from dpsql.model.top_rows import TopRows
@@ -28,8 +27,6 @@ from dpsql.model.top_rows import TopRows
 Integers = npt.NDArray[np.intp]
 FAR = 0.1
 """Part of the error that is left for groups so far below the last row that they are no candidates."""
-_FARTHEST = 30.0
-"""Lower ends further than so many standard deviations below a count are not looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,52 +61,6 @@ class Selection:
             return 1.0
         miss = (1.0 - FAR) * chance * self.rows / self.candidates
         return NormalDist().inv_cdf(miss / 2.0) / NormalDist().inv_cdf(chance / 2.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Hidden:
-    """Noisy counts of units of groups, each above the threshold that hides others.
-
-    A count that is shown because it is above a threshold is too large, whatever the number of hidden groups is.
-
-    Attributes:
-        above: how far they are above the threshold, over their standard deviation.
-        counts: themselves, over their standard deviation.
-
-    """
-
-    above: Floats
-    counts: Floats
-
-    def wider(self, factor: float, chance: float = 0.05) -> Floats:
-        """Return the widths of intervals of counts over that of intervals of a group that is named beforehand.
-
-        Their lower ends are those of counts that had to exceed the threshold, or 0 if these are below 0.
-
-        Args:
-            factor: the width without a threshold, likewise.
-            chance: probability with which an interval of a group that is named beforehand misses.
-
-        """
-        plain = -NormalDist().inv_cdf(chance / 2.0)
-        excesses, quantiles = _after_threshold(factor * plain)
-        needed = np.interp(self.above, excesses, quantiles, left=np.inf, right=factor * plain)
-        return np.minimum(needed, np.maximum(self.counts, factor * plain)) / plain
-
-
-@lru_cache(maxsize=256)
-def _after_threshold(quantile: float) -> tuple[Floats, Floats]:
-    """Return excesses over a threshold, rising, and the quantiles that give counts so far above it their lower ends.
-
-    *Guarantee*: a normal variate that is a quantile d above its mean, and u above a threshold that it exceeds, has the
-    least mean for which so large a value has the probability P(Z > quantile), given that it exceeds the threshold:
-    P(Z > d) = P(Z > quantile) P(Z > d - u).
-    """
-    normal = NormalDist()
-    needed = quantile + np.geomspace(_FARTHEST - quantile, 1e-4, 100)
-    # the cdf of the standard library rounds small tails to 0
-    odds = [math.erfc(d / math.sqrt(2.0)) / math.erfc(quantile / math.sqrt(2.0)) for d in needed]
-    return np.array([d + normal.inv_cdf(part) for d, part in zip(needed, odds, strict=True)]), needed
 
 
 ALL = Selection(0, 0, 0)
@@ -187,7 +138,7 @@ def selection_of(
     """
     if order is None:
         return ALL
-    hidden = None if threshold is None else _hidden(frame, threshold)
+    hidden = None if threshold is None else hidden_counts(frame, threshold)
     score = order.scores(frame, among)
     groups, top = len(score), order.top
     end = min(groups, top.offset + top.limit)
@@ -199,12 +150,6 @@ def selection_of(
     # a group of which nothing is known may be anywhere
     candidates = int(np.count_nonzero(~(ends < first_below)))
     return Selection(rows, max(candidates, rows), groups, hidden)
-
-
-def _hidden(frame: NoisyFrame, threshold: float) -> Hidden:
-    counts = added_up(UNITS, frame.groups, frame.values[PRESENCE].value)
-    sigmas = frame.noise[PRESENCE] * norms_of(UNITS, frame.groups, frame.histogram)
-    return Hidden((counts - threshold) / sigmas, counts / sigmas)
 
 
 def _is_shared(order: RowOrder, frame: NoisyFrame) -> bool:
