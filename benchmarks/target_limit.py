@@ -77,7 +77,7 @@ class Found:
 def zipf(exponent: float) -> Floats:
     """Return numbers of units of keys by Zipf's law."""
     weights = np.arange(1, KEYS + 1) ** -exponent
-    return np.rint(UNITS_OF_ALL * weights / weights.sum())
+    return np.asarray(np.rint(UNITS_OF_ALL * weights / weights.sum()))
 
 
 def aircraft() -> dict[str, int]:
@@ -276,7 +276,7 @@ def hold(found: Mapping[str, Sequence[Found]], near: Sequence[Found]) -> bool:
         near: questions on equal counts that a threshold hides.
 
     """
-    claims = {}
+    claims: dict[str, bool] = {}
     for door, questions in found.items():
         claimed = [one for one in questions if one.error == CLAIMED_ERROR]
         worst = max(one.median for one in claimed)

@@ -361,7 +361,7 @@ def best_level(step: Step, levels: Sequence[int], target: RelativeError) -> int 
 _WHOLE = 1.0 - 1e-9
 """An interval that covers so much of all possible averages says nothing."""
 FREE_STEPS = 10
-"""After so many steps the level doubles at least."""
+"""After so many steps the level doubles at least. With picked rows, steps that doubled it do not count."""
 MOST_STEPS = 40
 """After ten steps each one doubles the level at least, so that this is enough for 30 doublings."""
 
