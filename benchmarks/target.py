@@ -152,7 +152,8 @@ def main() -> None:
     if arguments.svg is not None:
         draw(found, arguments.svg)
     holds = hold(found)
-    raise SystemExit(not (target_limit.compare(*((6, 2, 60) if arguments.quick else (20, 5, 300))) and holds))
+    of_limit = (6, 2, 60, target_limit.EXPONENTS[-1:]) if arguments.quick else (20, 5, 300, target_limit.EXPONENTS)
+    raise SystemExit(not (target_limit.compare(*of_limit) and holds))
 
 
 if __name__ == "__main__":

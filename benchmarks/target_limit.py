@@ -200,10 +200,10 @@ def hidden_rules() -> Iterator[Rule]:
             yield Rule(said, np.full(keys, 100.0), limit, COARSE_ERROR, is_private=True)
 
 
-def sql_runs(runs: int) -> Iterator[Found]:
+def sql_runs(runs: int, exponents: Sequence[float]) -> Iterator[Found]:
     """Ask through SQL, and yield what was found."""
     public = f"'key', keys := {list(range(KEYS))}"
-    for exponent in EXPONENTS:
+    for exponent in exponents:
         units = zipf(exponent)
         truths = dict(enumerate(units))
         keys = np.repeat(np.arange(KEYS), units.astype(np.int64))
@@ -246,13 +246,14 @@ def show(found: Found) -> None:
     print(f"{found.name:56} {ratios} {statistics.fmean(found.steps):5.1f} {np.mean(found.covered):6.1%}", flush=True)
 
 
-def compare(runs: int, sql: int, hidden: int) -> bool:
+def compare(runs: int, sql: int, hidden: int, exponents: Sequence[float] = EXPONENTS) -> bool:
     """Measure and print all questions and each claim; return whether all claims hold.
 
     Args:
         runs: of each question through the library.
         sql: of each question through SQL.
         hidden: of each question on equal counts that a threshold hides.
+        exponents: of the tables by Zipf's law that are asked through SQL.
 
     """
     print(f"{'LIMIT, through the library':56} price over best      steps rows covered")
@@ -264,7 +265,7 @@ def compare(runs: int, sql: int, hidden: int) -> bool:
         near.append(rule.run(hidden))
         show(near[-1])
     print(f"{'LIMIT, through SQL':66} {'best rho':>9} price over best      steps reached")
-    through_sql = list(sql_runs(sql))
+    through_sql = list(sql_runs(sql, exponents))
     return hold({"library": library, "SQL": through_sql}, near)
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 from dpsql.answer.bound_effects import unbounded_columns
 from dpsql.answer.estimates import COLUMNS, Z_95
 from dpsql.answer.left_out import Z_HIGH
-from dpsql.answer.offer import Offer, row_threshold
+from dpsql.answer.offer import Offer
+from dpsql.answer.picked_rows import factors_of_rows
 from dpsql.answer.points import Agreed, shown_frame, stored_keys
-from dpsql.answer.top_rows import row_order, selection_of, wider_of
 from dpsql.mechanism.histogram import Sequences
 from dpsql.model.private_query import Buckets
 from dpsql.state import SideTable, to_arrow
@@ -48,10 +48,9 @@ def noisy_table(
         taken = keys.take(to_arrow(found.shown))
         columns = {name: taken.column(name) for name in taken.column_names}
     then = found.among
-    order = row_order(query)
-    rows = selection_of(order, found.values, then, threshold=row_threshold(offer))
+    factors = factors_of_rows(offer, found) if query.finish.top else [1.0] * len(query.estimates)
     for i, estimate in enumerate(query.estimates):
-        own = replace(found, values=replace(found.values, wider=wider_of(order, estimate, rows)))
+        own = replace(found, values=replace(found.values, wider=factors[i]))
         column = COLUMNS[type(estimate.value)](estimate, estimate.value, own.values)
         value = found.whole.get(i, column.value)[then]
         columns[f"agg_{i}"] = to_arrow(np.rint(value) if estimate.type == "BIGINT" else value, nan_as_null=True)

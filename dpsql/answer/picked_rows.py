@@ -20,6 +20,19 @@ _MUCH = 1.01
 """Factors that exceed that of the order by no more are not named."""
 
 
+def factors_of_rows(offer: Offer, found: ShownFrame) -> list[float | Floats]:
+    """Return by which factors intervals are wider because clauses pick rows by one number, for each estimate.
+
+    Args:
+        offer: how the query of one frame is served.
+        found: values and shown groups.
+
+    """
+    order = row_order(offer.query)
+    rows = selection_of(order, found.values, found.among, threshold=row_threshold(offer))
+    return [wider_of(order, one, rows) for one in offer.query.estimates]
+
+
 def with_picked_rows(
     receipt: Receipt, offer: Offer, side_table: SideTable, selected: npt.NDArray[np.intp] | None = None
 ) -> Receipt:

@@ -133,7 +133,7 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
     order = [f"{guarded(sql)} {_direction(term)}" for term, sql in terms]
     order += [f"{quote(name)} ASC NULLS LAST" for name in shown_keys.values()]
     conditions = [part[0][1] if part else "" for part in (having, qualify)]
-    top = _top_rows(text, ordering, numbers)
+    top = None if text.clauses.limit is None else _top_rows(text, text.clauses.limit, ordering, numbers)
     return Finish(
         columns,
         conditions[0],
@@ -150,21 +150,22 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
     )
 
 
-def _top_rows(text: SelectText, ordering: Sequence[exp.Expr], numbers: Mapping[str, int]) -> TopRows | None:
-    """Return the rows that LIMIT picks by one number alone; None where it picks none, or by anything else.
+def _top_rows(text: SelectText, limit: int, ordering: Sequence[exp.Expr], numbers: Mapping[str, int]) -> TopRows | None:
+    """Return the rows that LIMIT picks by one number alone; None if it picks them by anything else.
 
     Args:
         text: the query.
+        limit: number of rows.
         ordering: the terms of ORDER BY that are no constants.
         numbers: of the aggregates by their texts.
 
     """
-    limit, select = text.clauses.limit, text.select
+    select = text.select
     first, *others = [to_sql(term.this) for term in ordering] or [""]
     keys = {to_sql(key) for key in select.keys}
     # rows of several sets, or of the other groups, stand between those of one release
     mixed = text.has_sets or text.options.other_group is not None
-    if limit is None or mixed or select.having or select.qualify:
+    if mixed or select.having or select.qualify:
         return None
     if first not in numbers or not keys.issuperset(others):
         return None
