@@ -20,24 +20,41 @@ BOUNDS_OF_AUTO = Sentence("the bounds that AUTO found")
 ASKED_HALF_WIDTHS = Sentence("asked for half widths of {widths}", widths="at most 50 for each count and sum (95 %)")
 ASKED_RELATIVE = Sentence("asked for a relative error of {target}", target="at most 10 % for each count (95 %)")
 WITHIN_TARGET = Sentence(
-    "{percent:g} % of the groups are within it{of_column} after {steps}, at rho = {rho:.9g}",
-    percent=93.4,
+    "{share} are within it{of_column} after {steps}, at rho = {rho:.9g}",
+    share="93.4 % of the groups",
     of_column=" for cost",
     steps="7 steps",
     rho=0.0123,
 )
 NOISE_WITHIN = Sentence(
-    "noise is within it in {percent:g} % of the groups{of_column} after {steps}, at rho = {rho:.9g}",
-    percent=93.4,
+    "noise is within it in {share}{of_column} after {steps}, at rho = {rho:.9g}",
+    share="93.4 % of the groups",
     of_column=" for cost",
     steps="7 steps",
     rho=0.0123,
 )
+MISSED_BY = Sentence(
+    "{share} are within {percent:g} %{of_column}, and {asked} are asked for",
+    share="81 of 100 groups",
+    percent=10.0,
+    of_column=" for cost",
+    asked="90",
+)
+NOISE_MISSES = Sentence(
+    "noise is within {percent:g} %{of_column} in {share}, and {asked} are asked for",
+    percent=10.0,
+    of_column=" for cost",
+    share="81 of 100 groups",
+    asked="90",
+)
+NONE_SHOWN = Sentence("no group is shown")
+ENDED = Sentence("{why}; this is after {steps}, at rho = {rho:.9g}", why="why", steps="7 steps", rho=0.0123)
 NOT_REACHED = Sentence("the target is not reached: {shown}; {why}", shown="50 % of the groups are within it", why="why")
 WITHIN_UNKNOWN = Sentence(
     "NULL in truth values about the target: {why}", why="up to 12 % of the rows could be left out"
 )
 FORECAST = Sentence("by a forecast from these numbers, a question at rho = {rho:.3g} would be within it", rho=0.011)
+COUNTS_ALL = Sentence("the target counts all groups, also those that {clause} leaves out", clause="LIMIT")
 SHOWN_BY_OTHERS = Sentence(
     "the share of groups counts all groups that this reader is shown, also groups of releases of others"
 )

@@ -48,9 +48,9 @@ def noisy_table(
         taken = keys.take(to_arrow(found.shown))
         columns = {name: taken.column(name) for name in taken.column_names}
     then = found.among
-    factors = factors_of_rows(offer, found) if query.finish.top else [1.0] * len(query.estimates)
+    factors = factors_of_rows(offer, found) if query.finish.top else None
     for i, estimate in enumerate(query.estimates):
-        own = replace(found, values=replace(found.values, wider=factors[i]))
+        own = replace(found, values=replace(found.values, wider=factors[i])) if factors else found
         column = COLUMNS[type(estimate.value)](estimate, estimate.value, own.values)
         value = found.whole.get(i, column.value)[then]
         columns[f"agg_{i}"] = to_arrow(np.rint(value) if estimate.type == "BIGINT" else value, nan_as_null=True)

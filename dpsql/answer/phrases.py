@@ -180,6 +180,11 @@ def says_missed(note: str) -> bool:
     return note.startswith(_MISSED)
 
 
+def shortfall(note: str) -> str:
+    """Return by how much a note says that a target is missed, without the words that it is."""
+    return note.removeprefix(f"{_MISSED}: ")
+
+
 def without_bounds(name: str, unit: str, reason: str, cure: str) -> str:
     """Say that a column is NULL because AUTO found no bounds, and what to write."""
     why = words.NOT_FOUND[reason].format(unit=unit)

@@ -59,6 +59,8 @@ def with_picked_rows(
     for factor in sorted({factor for factor in factors.values() if factor > 1.0}):
         widened = [name for name, own in factors.items() if own == factor]
         notes.append(row_words.LIMIT_WIDENED.format(side=side, columns=listed(widened), factor=factor))
+    if query.request.target and max(factors.values(), default=1.0) > 1.0:
+        notes.append(row_words.ASKED_OF_ONE)
     places = picked_places(order, found.values, found.among, np.arange(len(found.shown)))
     most = {
         name: np.max(_of_groups(wider_of(order, one, rows), found)[places], initial=1.0)

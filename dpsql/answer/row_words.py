@@ -28,5 +28,6 @@ PICKED = Sentence(
     "{clause} picks rows by noisy numbers; an interval holds for a group named before, and less often for these rows",
     clause="HAVING",
 )
-OF_ROWS = (LIMIT_WIDENS, LIMIT_WIDENED, NEAR_THRESHOLD, PICKED)
+ASKED_OF_ONE = Sentence("the half widths that were asked for hold for a group named before, not for the rows of LIMIT")
+OF_ROWS = (LIMIT_WIDENS, LIMIT_WIDENED, NEAR_THRESHOLD, PICKED, ASKED_OF_ONE)
 """All of them."""

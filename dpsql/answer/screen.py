@@ -162,7 +162,7 @@ class Screen:
     def _parts(self, places: _Arrangement) -> Iterator[Part]:
         """Yield the parts, the most important ones first."""
         receipt, rows = self.receipt, self.printed.rows
-        missed = [note for note in receipt.missing if phrases.says_missed(note)]
+        missed = [phrases.shortfall(note) for note in receipt.missing if phrases.says_missed(note)]
         nulls = list(self._nulls())
         if receipt.nothing_shown:
             yield Part("nothing", self._sentences(receipt.nothing_shown, words.NOTHING), places.first)

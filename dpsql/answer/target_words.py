@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dpsql.answer import cap_words
 from dpsql.model.query_kinds import RelativeError
+from dpsql.state import Stop
 
 
-def relative_error(target: RelativeError) -> str:
+def relative_error(target: RelativeError, *, of_rows: bool = False) -> str:
     """Say which relative error a question asks for.
+
+    Args:
+        target: the rule.
+        of_rows: whether it counts the rows that LIMIT picks, in place of all groups.
 
     >>> relative_error(RelativeError(0.1, 0.9, 0.95))
     'at most 10 % for each count, sum and average, in at least 90 % of the groups (95 %)'
+    >>> relative_error(RelativeError(0.1, 1.0, 0.95), of_rows=True)
+    'at most 10 % for each count, sum and average, in at least 100 % of the rows of LIMIT (95 %)'
     """
     return (
         f"at most {100.0 * target.error:.6g} % for each count, sum and average, in at least "
-        f"{100.0 * target.at_least:.6g} % of the groups ({100.0 * target.confidence:.0f} %)"
+        f"{100.0 * target.at_least:.6g} % of the {'rows of LIMIT' if of_rows else 'groups'} "
+        f"({100.0 * target.confidence:.0f} %)"
     )
 
 
-def asked(target: RelativeError) -> str:
+def asked(target: RelativeError, *, of_rows: bool = False) -> str:
     """Say in a receipt which relative error its question asked for.
 
     >>> asked(RelativeError(0.1, 1.0, 0.95))
     'asked for a relative error of at most 10 % for each count, sum and average, in at least 100 % of the groups (95 %)'
     """
-    return cap_words.ASKED_RELATIVE.format(target=relative_error(target))
+    return cap_words.ASKED_RELATIVE.format(target=relative_error(target, of_rows=of_rows))
 
 
 ENDINGS: Mapping[str, str] = {
@@ -42,33 +51,90 @@ def _counted(steps: int) -> str:
     return "1 step" if steps == 1 else f"{steps} steps"
 
 
-def outcome(share: float, column: str, steps: int, rho: float, ending: str, *, of_noise: bool = False) -> str:
-    """Say in a receipt what the steps of a question led to.
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Groups of the last step that are within the target.
+
+    Attributes:
+        within: how many are.
+        counted: of how many shown groups.
+        asked: how many have to be.
+        needed: how many rows LIMIT asks for; None if all shown groups are counted.
+        column: the column of which this is so; an empty text if it is so of all.
+
+    """
+
+    within: int
+    counted: int
+    asked: int
+    needed: int | None = None
+    column: str = ""
+
+    @property
+    def whole(self) -> str:
+        """Say of how many groups how many are within the target."""
+        if self.needed is None:
+            return f"{self.within:,} of {self.counted:,} groups"
+        if self.counted < self.needed:
+            return f"{self.within:,} of the {self.counted:,} rows that are shown"
+        return f"{self.within:,} of {self.counted:,} rows"
+
+    @property
+    def share(self) -> str:
+        """Say which part of the groups is within the target, rounded down."""
+        if self.needed is not None:
+            return self.whole
+        # 89.96 % must not be said as the 90 % that were asked for
+        percent = math.floor(round(1000.0 * self.within / max(self.counted, 1), 6)) / 10.0
+        return f"{percent:g} % of the groups"
+
+    @property
+    def of_column(self) -> str:
+        """Say of which column this is so."""
+        return f" for {self.column}" if self.column else ""
+
+
+def outcome(found: Outcome, steps: int, rho: float, *, of_noise: bool = False) -> str:
+    """Say in a receipt that the steps of a question have led to its target.
 
     Args:
-        share: of the groups that are within the target, rounded down where it is said.
-        column: which one has this share; an empty text if all have.
+        found: the groups within the target.
         steps: how many there were.
         rho: level of the answer.
-        ending: why the last step was the last.
         of_noise: whether bounds may leave out more, so that noise alone is within the target.
 
-    >>> outcome(0.9349, "", 7, 0.0123, "met")
+    >>> outcome(Outcome(9_349, 10_000, 9_000), 7, 0.0123)
     '93.4 % of the groups are within it after 7 steps, at rho = 0.0123'
-    >>> outcome(0.9349, "", 7, 0.0123, "met", of_noise=True)
+    >>> outcome(Outcome(9_349, 10_000, 9_000), 7, 0.0123, of_noise=True)
     'noise is within it in 93.4 % of the groups after 7 steps, at rho = 0.0123'
-    >>> outcome(0.9, "cost", 7, 0.0123, "met")
-    '90 % of the groups are within it for cost after 7 steps, at rho = 0.0123'
-    >>> outcome(0.5, "", 2, 0.01, "most")
-    'the target is not reached: 50 % of the groups are within it after 2 steps, at rho = 0.01; the question allows no \
-higher level'
+    >>> outcome(Outcome(5, 5, 5, needed=5, column="cost"), 7, 0.0123)
+    '5 of 5 rows are within it for cost after 7 steps, at rho = 0.0123'
     """
-    # 89.96 % must not be said as the 90 % that were asked for
-    percent = math.floor(round(1000.0 * share, 6)) / 10.0
-    of_column = f" for {column}" if column else ""
     sentence = cap_words.NOISE_WITHIN if of_noise else cap_words.WITHIN_TARGET
-    shown = sentence.format(percent=percent, of_column=of_column, steps=_counted(steps), rho=rho)
-    return shown if ending == "met" else cap_words.NOT_REACHED.format(shown=shown, why=ENDINGS[ending])
+    return sentence.format(share=found.share, of_column=found.of_column, steps=_counted(steps), rho=rho)
+
+
+def missed(found: Outcome, error: float, stop: Stop, rho: float, *, of_noise: bool = False) -> str:
+    """Say in a receipt by how many groups the target is missed, and why.
+
+    Args:
+        found: the groups within the target.
+        error: the relative error that was asked for.
+        stop: where the steps ended, and why.
+        rho: level of the answer.
+        of_noise: as in `outcome`.
+
+    >>> missed(Outcome(246, 300, 270), 0.1, Stop(10, 2, "most"), 0.01)
+    'the target is not reached: 246 of 300 groups are within 10 %, and 270 are asked for; the question allows no \
+higher level; this is after 2 steps, at rho = 0.01'
+    >>> missed(Outcome(2, 3, 5, needed=5), 0.1, Stop(10, 1, "budget"), 0.01).split(";")[0]
+    'the target is not reached: 2 of the 3 rows that are shown are within 10 %, and 5 are asked for'
+    """
+    told = {"share": found.whole, "percent": 100.0 * error, "of_column": found.of_column, "asked": f"{found.asked:,}"}
+    shown = (cap_words.NOISE_MISSES if of_noise else cap_words.MISSED_BY).format(**told)
+    shown = shown if found.counted else cap_words.NONE_SHOWN
+    why = cap_words.ENDED.format(why=ENDINGS[stop.ending], steps=_counted(stop.steps), rho=rho)
+    return cap_words.NOT_REACHED.format(shown=shown, why=why)
 
 
 def enough(rho: float) -> str:

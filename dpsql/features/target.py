@@ -19,7 +19,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.answer import cap_words, target_words
+from dpsql.answer import cap_words
 from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.claims import Claim
 from dpsql.answer.estimates import noise_sigma
@@ -34,7 +34,7 @@ from dpsql.answer.offer import Offer, column_receipts, offers_of, with_price
 from dpsql.answer.offer_caps import with_caps
 from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.answer.points import shown_frame
-from dpsql.answer.receipt import ColumnReceipt, Receipt
+from dpsql.answer.receipt import Receipt
 from dpsql.answer.stage import (
     NO_VALUES,
     FrameValues,
@@ -46,7 +46,6 @@ from dpsql.answer.stage import (
     release_frame,
     release_stage,
 )
-from dpsql.answer.top_rows import Integers
 from dpsql.cascade.left_out import chain_hash
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.seen import seen_top
@@ -55,28 +54,25 @@ from dpsql.features.auto_price import open_prices_of, open_terms_of
 from dpsql.features.cap_guarantee import guarantee_of_cap, receipt_of_cap, with_guarantee_of_cap
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.features.target_levels import (
-    absolute_grid,
     at_step,
     cap_nano,
     capped,
     highest_nano,
-    level_of_text,
     levels_at,
     most_nano,
     steps_up,
 )
+from dpsql.features.target_notes import after_steps, alias_of, target_notes
 from dpsql.features.target_nothing import reason_of_target
-from dpsql.features.target_picked import picked_rows, tie_order
+from dpsql.features.target_picked import picked_rows
 from dpsql.features.target_rows import open_target_rows, target_rows
 from dpsql.features.target_rule import (
     MOST_STEPS,
     Step,
-    best_level,
     interval_quantile,
     is_met,
     measured,
     place_after,
-    shares_within,
     upper_quantile,
 )
 from dpsql.features.target_within import within_target
@@ -84,7 +80,7 @@ from dpsql.mechanism.calibrate import Calibration, Level
 from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.identity import in_question, query_hash, rows_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
-from dpsql.model.query_kinds import RelativeError, WithinTarget
+from dpsql.model.query_kinds import WithinTarget
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.state import Charged, State, Stop
 
@@ -135,7 +131,7 @@ class WithinTargetKind:
         levels, stop = steps_up(query.first), state.history.stop(_question(query), reader.name)
         first = levels[max(0, _free_place(query.first, levels, state, reader))]
         rows = target_rows(query, offer, first, stop, state, reader)
-        columns = _after_steps(column_receipts(offer.query, offer.histogram, offer.noise), query.target)
+        columns = after_steps(column_receipts(offer.query, offer.histogram, offer.noise), query.target)
         price = price_rows(query, [offer], ", or less" if offer.items else "")
         return [*rows, *frame_plan_rows(offer, columns), *price]
 
@@ -165,8 +161,6 @@ class WithinTargetKind:
 
 
 KIND: OpenQueryKind[WithinTarget] = WithinTargetKind()
-_TIMES_CAP = 1_000
-"""A forecast looks for a level up to so many times the highest one that the question allows."""
 
 
 def _question(query: WithinTarget) -> str:
@@ -206,7 +200,6 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
     place, is_granted = max(0, free), False
     reading: Reading | None = None
     values: FrameValues | None = None
-    ties: Integers | None = None
     for taken in range(1, MOST_STEPS + 1):
         try:
             offer = _offer_at(part, levels[place], state, reader)
@@ -239,8 +232,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
         values = after if offer.drawn else values
         # what AUTO charged is recorded with the first step
         inquiry, total = replace(inquiry, auto_charge=Charged()), total + charged
-        ties = tie_order(part, state.side_table, runtime.sandbox) if ties is None else ties
-        step = _step(query, offer, levels[place], state, ties)
+        step = _step(query, offer, levels[place], runtime)
         stop, following = Stop(levels[place], taken, "most"), place_after(step, levels, place, taken, target)
         if following is None:
             return replace(stop, ending="met") if is_met(step, target) else stop, total
@@ -331,16 +323,16 @@ def _free_place(part: FrameQuery, levels: Sequence[int], state: State, reader: R
     return bisect.bisect_left(levels, True, key=is_beyond) - 1
 
 
-def _step(query: WithinTarget, offer: Offer, level_nano: int, state: State, ties: Integers) -> Step:
-    """Return what was released at a level, all of it stored; ``ties`` as `tie_order` returns them."""
-    part, found = query.first, shown_frame(offer, state.side_table)
-    sigmas = asked_sigmas(at_step(part, level_nano))
+def _step(query: WithinTarget, offer: Offer, level_nano: int, runtime: Runtime) -> Step:
+    """Return what was released at a level, all of it stored."""
+    part, side_table = query.first, runtime.state.side_table
+    found, sigmas = shown_frame(offer, side_table), asked_sigmas(at_step(part, level_nano))
     return Step(
         level_nano,
         tuple(part.estimates[one] for one in measured(part)),
         found,
         {statistic: noise_sigma(statistic, sigma, offer.histogram) for statistic, sigma in sigmas.items()},
-        picked_rows(part, query.target, offer, found, ties),
+        picked_rows(part, query.target, offer, found, side_table, runtime.sandbox),
     )
 
 
@@ -350,48 +342,16 @@ def _answer(
     """Return the groups of the last step with their receipt; all of it is stored."""
     part, target, state = query.first, query.target, runtime.state
     offer = _offer_at(part, stop.rho_nano, state, reader)
-    ties, quantile = tie_order(part, state.side_table, runtime.sandbox), interval_quantile(target)
-    step = _step(query, offer, stop.rho_nano, state, ties)
+    step, quantile = _step(query, offer, stop.rho_nano, runtime), interval_quantile(target)
     table = noisy_table(offer, state.side_table, quantile=quantile, upper_quantile=upper_quantile(target))
     within = within_target(part, offer, step, target, state.side_table)
     for number, cells in within.items():
         table = table.append_column(f"agg_{number}_within", cells)
     receipt = receipt_of_cap(offer, highest_nano(part), query.cap, cap_words.RELEASED_NUMBERS, state)
-    receipt = replace(with_price(receipt, charged), columns=_after_steps(receipt.columns, target))
+    receipt = replace(with_price(receipt, charged), columns=after_steps(receipt.columns, target))
     reason = partial(reason_of_target, part, offer, state, reader)
     receipt = with_remarks(offer, receipt, table, state.side_table, reason)
-    unknown = [_alias(part, number) for number, cells in within.items() if cells.null_count]
+    unknown = [alias_of(part, number) for number, cells in within.items() if cells.null_count]
     reasons = [within_unknown(one, target.error) for one in receipt.left_out if set(one.columns) & set(unknown)]
-    notes = (*_notes(step, stop, query, offer), *reasons, *receipt.notes)
+    notes = (*target_notes(step, stop, query, offer), *reasons, *receipt.notes)
     return table, replace(receipt, notes=notes)
-
-
-def _after_steps(columns: Sequence[ColumnReceipt], target: RelativeError) -> tuple[ColumnReceipt, ...]:
-    """Return the errors of columns with the half widths of numbers at which steps ended."""
-    quantile = interval_quantile(target)
-    return tuple(one if one.sigma is None else replace(one, half_width_95=quantile * one.sigma) for one in columns)
-
-
-def _alias(part: FrameQuery, number: int) -> str:
-    """Return the first column of the answer that shows an estimate, by the number of the estimate."""
-    return next(column.name for column in part.finish.columns if column.estimate == number)
-
-
-def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterator[str]:
-    """Yield what was asked, what the steps led to, and which level would have been enough."""
-    target, part = query.target, query.first
-    yield target_words.asked(target)
-    # levels are those of the answer, with what AUTO chose by
-    beside = sum(level.rho_nano for level in part.auto_levels)
-    rho = (offer.rho_nano + beside) / NANO
-    shares = shares_within(step, target)
-    names = [_alias(part, number) for number in measured(part)] if len(set(shares)) > 1 else [""] * len(shares)
-    share, name = min(zip(shares, names, strict=True), default=(float(step.groups > 0), ""))
-    yield target_words.outcome(share, name, stop.steps, rho, stop.ending, of_noise=bool(offer.left_out))
-    levels = steps_up(part)
-    higher = absolute_grid(_TIMES_CAP * levels[-1])
-    best = best_level(step, (*levels, *higher[bisect.bisect(higher, levels[-1]) :]), target)
-    if best is not None:
-        yield target_words.enough(level_of_text(part, best) / NANO)
-    if part.frame.has_private_keys and step.groups:
-        yield cap_words.SHOWN_BY_OTHERS

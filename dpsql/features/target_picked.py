@@ -55,29 +55,8 @@ class PickedRows:
         return None if self.threshold is None else self.units + (self.threshold - self.units) * scale
 
 
-def tie_order(part: FrameQuery, side_table: SideTable, sandbox: Sandbox) -> Integers:
-    """Return the place of each group in the order among those with an equal number; empty without such an order.
-
-    Args:
-        part: the question; its groups are stored.
-        side_table: where keys are stored.
-        sandbox: orders them.
-
-    """
-    if row_order(part) is None or isinstance(part.groups, Buckets) or not part.frame.keys:
-        return np.empty(0, dtype=np.intp)
-    keys = stored_keys(part.frame, side_table)
-    numbered = keys.append_column("id", to_arrow(np.arange(keys.num_rows)))
-    typed = ", ".join(f"CAST(key_{i} AS {key.type}) AS key_{i}" for i, key in enumerate(part.frame.keys))
-    terms = ", ".join(part.finish.order_by[1:])
-    placed = sandbox.run(f"SELECT id FROM (SELECT {typed}, id FROM keys) ORDER BY {terms}", {"keys": numbered})
-    places = np.empty(keys.num_rows, dtype=np.intp)
-    places[to_numpy(placed.column("id"))] = np.arange(keys.num_rows)
-    return places
-
-
 def picked_rows(
-    part: FrameQuery, target: RelativeError, offer: Offer, found: ShownFrame, ties: Integers
+    part: FrameQuery, target: RelativeError, offer: Offer, found: ShownFrame, side_table: SideTable, sandbox: Sandbox
 ) -> PickedRows | None:
     """Return the rows that the rule counts; None if it counts all shown groups.
 
@@ -86,15 +65,32 @@ def picked_rows(
         target: its rule.
         offer: how a step is served.
         found: values and shown groups of that step.
-        ties: as `tie_order` returns them.
+        side_table: where keys are stored.
+        sandbox: orders keys of shown groups.
 
     """
     order = row_order(part)
     if order is None:
         return None
-    shown = np.arange(len(found.shown)) if not len(ties) else ties[found.shown]
     most = len(found.shown) if isinstance(part.groups, Buckets) else part.frame.key_count
     needed = order.top.limit if most is None else max(0, min(order.top.limit, most - order.top.offset))
     threshold = row_threshold(offer)
     units = 0.0 if threshold is None else threshold - (offer.presence.tau or 0.0)
-    return PickedRows(order, shown, needed, 1.0 - target.confidence, threshold, units)
+    ties = _ties(part, found.shown, side_table, sandbox)
+    return PickedRows(order, ties, needed, 1.0 - target.confidence, threshold, units)
+
+
+def _ties(part: FrameQuery, shown: Integers, side_table: SideTable, sandbox: Sandbox) -> Integers:
+    """Return the place of each shown group in the order among those with an equal number."""
+    if isinstance(part.groups, Buckets) or not part.frame.keys:
+        return np.arange(len(shown))
+    # hidden keys are left out first
+    numbered = (
+        stored_keys(part.frame, side_table).take(to_arrow(shown)).append_column("id", to_arrow(np.arange(len(shown))))
+    )
+    typed = ", ".join(f"CAST(key_{i} AS {key.type}) AS key_{i}" for i, key in enumerate(part.frame.keys))
+    terms = ", ".join(part.finish.order_by[1:])
+    placed = sandbox.run(f"SELECT id FROM (SELECT {typed}, id FROM keys) ORDER BY {terms}", {"keys": numbered})
+    places = np.empty(len(shown), dtype=np.intp)
+    places[to_numpy(placed.column("id"))] = np.arange(len(shown))
+    return places

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dpsql.answer import cap_words, own_words, target_words
 from dpsql.answer.offer import Offer
 from dpsql.answer.plan_rows import Row
+from dpsql.answer.top_rows import row_order
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError
 from dpsql.features.auto_price import answer_delta_units, open_price
@@ -76,7 +77,11 @@ def _asked_rows(query: WithinTarget, items: Sequence[ChargeItem], state: State, 
         affordable = own_words.not_affordable(error)
     name, value = query.cap
     return [
-        ("target", "relative error", target_words.relative_error(query.target)),
+        (
+            "target",
+            "relative error",
+            target_words.relative_error(query.target, of_rows=row_order(query.first) is not None),
+        ),
         *([("target", name, f"{value:.9g}")] if name == "max_epsilon" else []),
         ("target", "max_rho", f"{cap_nano(query.first) / NANO:.9g}"),
         ("target", "affordable", affordable),

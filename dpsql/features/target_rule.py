@@ -228,10 +228,15 @@ def measured(query: FrameQuery) -> tuple[int, ...]:
     return tuple(dict.fromkeys(one for one in shown if not isinstance(query.estimates[one].value, NoValue)))
 
 
-def shares_within(step: Step, target: RelativeError) -> tuple[float, ...]:
-    """Return the share of groups within the target of each column; 0 if no group is shown."""
+def numbers_within(step: Step, target: RelativeError) -> tuple[int, ...]:
+    """Return how many groups are within the target in each column, of those that the rule counts."""
     columns = step.judged(quantile_of(target))
-    return tuple(float(np.mean(column.within(target.error))) if step.counted else 0.0 for column in columns)
+    return tuple(int(np.count_nonzero(column.within(target.error))) for column in columns)
+
+
+def number_asked(step: Step, target: RelativeError) -> int:
+    """Return how many groups have to be within the target."""
+    return _needed(max(step.counted, step.picked.needed if step.picked else 0), target)
 
 
 def is_met(step: Step, target: RelativeError) -> bool:

@@ -138,6 +138,17 @@ class Finish:
     top: TopRows | None = None
     picks: str = ""
 
+    @property
+    def leaves_out(self) -> str:
+        """The clause that may leave groups out of the rows; an empty text if none does."""
+        clauses = {
+            "HAVING": self.having,
+            "QUALIFY": self.qualify,
+            "LIMIT": self.limit is not None,
+            "OFFSET": self.offset,
+        }
+        return next((clause for clause, is_there in clauses.items() if is_there), "")
+
 
 @dataclass(frozen=True, slots=True)
 class After:

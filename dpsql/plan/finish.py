@@ -133,7 +133,8 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
     order = [f"{guarded(sql)} {_direction(term)}" for term, sql in terms]
     order += [f"{quote(name)} ASC NULLS LAST" for name in shown_keys.values()]
     conditions = [part[0][1] if part else "" for part in (having, qualify)]
-    top = None if text.clauses.limit is None else _top_rows(text, text.clauses.limit, ordering, numbers)
+    may_pick = text.clauses.limit is not None or having or qualify or windows
+    picked = _picked(text, ordering, numbers) if may_pick else (None, "")
     return Finish(
         columns,
         conditions[0],
@@ -145,27 +146,31 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
         tuple(sorted(table.unbounded)),
         tuple(sorted(table.lost_orders)),
         tuple(sorted(table.within)),
-        top,
-        "" if top else _picks(text),
+        *picked,
     )
 
 
-def _top_rows(text: SelectText, limit: int, ordering: Sequence[exp.Expr], numbers: Mapping[str, int]) -> TopRows | None:
-    """Return the rows that LIMIT picks by one number alone; None if it picks them by anything else.
+def _picked(text: SelectText, ordering: Sequence[exp.Expr], numbers: Mapping[str, int]) -> tuple[TopRows | None, str]:
+    """Return the rows that one number picks, or the clause that picks rows by numbers in another way."""
+    top = _top_rows(text, ordering, numbers)
+    return top, "" if top else _picks(text)
+
+
+def _top_rows(text: SelectText, ordering: Sequence[exp.Expr], numbers: Mapping[str, int]) -> TopRows | None:
+    """Return the rows that LIMIT picks by one number alone; None where it picks none, or by anything else.
 
     Args:
         text: the query.
-        limit: number of rows.
         ordering: the terms of ORDER BY that are no constants.
         numbers: of the aggregates by their texts.
 
     """
-    select = text.select
+    limit, select = text.clauses.limit, text.select
     first, *others = [to_sql(term.this) for term in ordering] or [""]
     keys = {to_sql(key) for key in select.keys}
     # rows of several sets, or of the other groups, stand between those of one release
     mixed = text.has_sets or text.options.other_group is not None
-    if mixed or select.having or select.qualify:
+    if limit is None or mixed or select.having or select.qualify:
         return None
     if first not in numbers or not keys.issuperset(others):
         return None

@@ -20,8 +20,8 @@ from dpsql.features.target_rule import (
     interval_quantile,
     is_met,
     next_place,
+    numbers_within,
     quantile_of,
-    shares_within,
 )
 from dpsql.model.estimates import Estimate, Linear, Ratio
 from dpsql.model.frame import NANO, PRESENCE
@@ -66,7 +66,7 @@ def test_a_count_that_is_shown_as_zero_is_never_within_the_target() -> None:
     assert column.values.tolist() == [0.0, 0.0]
     assert not column.within(0.5).any()
     assert not is_met(step, TARGET)
-    assert shares_within(step, TARGET) == (0.0,)
+    assert numbers_within(step, TARGET) == (0,)
 
 
 def test_an_average_whose_interval_says_nothing_is_not_within_the_target() -> None:
@@ -95,11 +95,11 @@ def test_the_rule_counts_groups_of_each_column(at_least: float, met: bool) -> No
     target = RelativeError(0.1, at_least, 0.95)
     units = np.array([100.0, 100.0, 100.0, 1.0, 1.0])
     step = counts(*units).exact_step(NANO)
-    assert shares_within(step, target) == (0.6,)
+    assert numbers_within(step, target) == (3,)
     assert is_met(step, target) is met
     both = Groups((*step.estimates, TOTAL), {PRESENCE: units, COSTS: np.zeros(5)}, {PRESENCE: 1.0, COSTS: 1.0})
     assert not is_met(both.exact_step(NANO), target)
-    assert shares_within(both.exact_step(NANO), target) == (0.6, 0.0)
+    assert numbers_within(both.exact_step(NANO), target) == (3, 0)
 
 
 def test_without_groups_the_rule_does_not_hold_and_the_level_doubles() -> None:
