@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dpsql.answer.estimates import Floats, NoisyFrame, NoisyValues
 from dpsql.answer.points import ShownFrame
+from dpsql.answer.top_rows import Integers, RowOrder
+from dpsql.features.target_picked import PickedRows
 from dpsql.features.target_rule import Column, Step, place_after, quantile_of
 from dpsql.model.estimates import UNITS, Estimate, Linear, Ratio, Sum
 from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.private_query import EachKey
 from dpsql.model.query_kinds import RelativeError
+from dpsql.model.top_rows import TopRows
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from tests.histograms import independent
@@ -34,20 +39,54 @@ class Groups:
         estimates: the columns.
         exact: values of each statistic, one for each group.
         noise: standard deviation of each statistic at rho = 1.
+        top: the rows that LIMIT picks by the first column; None if it picks none.
+        threshold: the number of standard deviations by which a count of units has to exceed one unit for its group to
+            be shown; None for public keys.
 
     """
 
     estimates: tuple[Estimate, ...]
     exact: Mapping[Statistic, Floats]
     noise: Mapping[Statistic, float]
+    top: TopRows | None = None
+    threshold: float | None = None
 
-    def step(self, level_nano: int, released: Mapping[Statistic, Floats]) -> Step:
-        """Return the step at a level at which values were released."""
+    def shown(self, level_nano: int, released: Mapping[Statistic, Floats]) -> npt.NDArray[np.bool_]:
+        """Return which groups the values at a level show."""
+        if self.threshold is None:
+            return np.ones(len(self.exact[PRESENCE]), dtype=np.bool_)
+        return released[PRESENCE] > self.least_shown(level_nano)
+
+    def least_shown(self, level_nano: int) -> float:
+        """Return the number that a count of units has to exceed at a level."""
+        return 1.0 + (self.threshold or 0.0) * self.noise[PRESENCE] * math.sqrt(NANO / level_nano)
+
+    def step(
+        self,
+        level_nano: int,
+        released: Mapping[Statistic, Floats],
+        shown: Integers | None = None,
+        chance: float = 0.05,
+    ) -> Step:
+        """Return the step at a level at which values were released.
+
+        Args:
+            level_nano: the level.
+            released: values of all groups.
+            shown: places of the shown groups; None for those that these values show.
+            chance: probability with which an interval misses, by the rule.
+
+        """
+        shown = np.flatnonzero(self.shown(level_nano, released)) if shown is None else shown
         noise = {one: sigma * (NANO / level_nano) ** 0.5 for one, sigma in self.noise.items()}
-        values = {one: NoisyValues(value, noise[one]) for one, value in released.items()}
-        groups = len(self.exact[PRESENCE])
-        frame = NoisyFrame(values, independent(1), EachKey())
-        return Step(level_nano, self.estimates, ShownFrame(frame, {}, np.arange(groups), slice(None)), noise)
+        values = {one: NoisyValues(value[shown], noise[one]) for one, value in released.items()}
+        found = ShownFrame(NoisyFrame(values, independent(1), EachKey()), {}, shown, slice(None))
+        picked = None
+        if self.top is not None:
+            threshold = None if self.threshold is None else self.least_shown(level_nano)
+            needed = self.top.limit if threshold else min(self.top.limit, len(shown) - self.top.offset)
+            picked = PickedRows(RowOrder(self.top, self.estimates[0]), shown, needed, chance, threshold)
+        return Step(level_nano, self.estimates, found, noise, picked)
 
     def exact_step(self, level_nano: int) -> Step:
         """Return the step at a level whose noise happened to be 0."""
@@ -74,7 +113,7 @@ def walk(
     """
     released = {one: np.zeros_like(exact) for one, exact in groups.exact.items()}
     found: list[tuple[int, Step]] = []
-    before = 0
+    before, shown = 0, np.zeros(len(groups.exact[PRESENCE]), dtype=np.bool_)
     while True:
         level = levels[place]
         for one, exact in groups.exact.items():
@@ -82,7 +121,9 @@ def walk(
             sigma = groups.noise[one] * (NANO / (level - before)) ** 0.5
             drawn = source.draw(RoundedGaussian(sigma * _STEPS_OF_NOISE), len(exact)) / _STEPS_OF_NOISE
             released[one] = (before * released[one] + (level - before) * (exact + drawn)) / level
-        step, before = groups.step(level, released), level
+        # a group that one step has shown stays
+        shown |= groups.shown(level, released)
+        step, before = groups.step(level, released, np.flatnonzero(shown), 1.0 - target.confidence), level
         found.append((place, step))
         after = place_after(step, levels, place, len(found), target)
         if after is None:

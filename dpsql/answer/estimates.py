@@ -70,7 +70,7 @@ class NoisyFrame:
         roundings: how many roundings are in a value that is shown as a whole number.
         lost: how much more a count of units may be than its value says.
         quantile: half width of an interval of a count, a sum or an average over its standard deviation.
-        wider: times that intervals of all kinds are wider than that.
+        wider: times that intervals of all kinds are wider than that; one number, or one for each value.
 
     """
 
@@ -80,7 +80,7 @@ class NoisyFrame:
     roundings: int = 1
     lost: float = 0.0
     quantile: float = Z_95
-    wider: float = 1.0
+    wider: float | Floats = 1.0
 
     @property
     def noise(self) -> dict[Statistic, float]:
@@ -244,7 +244,7 @@ def spread_interval(
     recentred: tuple[Floats, Floats],
     squares: tuple[Floats, Floats],
     most: float,
-    quantile: float = Z_JOINT,
+    quantile: float | Floats = Z_JOINT,
 ) -> tuple[Floats, Floats]:
     """An interval that covers the spread with at least 95 %, or with more at a quantile above `Z_JOINT`.
 
@@ -275,7 +275,7 @@ def spread_interval(
     )
 
 
-def _ends(estimate: tuple[Floats, Floats], quantile: float) -> tuple[Floats, Floats]:
+def _ends(estimate: tuple[Floats, Floats], quantile: float | Floats) -> tuple[Floats, Floats]:
     value, sigma = estimate
     return value - quantile * sigma, value + quantile * sigma
 
@@ -289,7 +289,9 @@ def quantile_column(_: Estimate, quantile: Quantile, frame: NoisyFrame) -> Estim
     """A quantile of every key, read from its cells."""
     noisy = frame.values[quantile.histogram]
     value = quantile_value(noisy.value, quantile.share, quantile.edges)
-    ends = quantile_interval(noisy.value, quantile.share, quantile.edges, noisy.noise, Z_95 * frame.wider)
+    # cells are not noised by the count of units, whose threshold alone makes widths of groups differ
+    wider = float(np.max(frame.wider, initial=1.0))
+    ends = quantile_interval(noisy.value, quantile.share, quantile.edges, noisy.noise, Z_95 * wider)
     return EstimatedColumn(value, *ends)
 
 

@@ -12,8 +12,8 @@ from dpsql.answer.bound_effects import unbounded_columns
 from dpsql.answer.estimates import COLUMNS, Z_95
 from dpsql.answer.left_out import Z_HIGH
 from dpsql.answer.offer import Offer
+from dpsql.answer.picked_rows import factors_of_rows
 from dpsql.answer.points import Agreed, shown_frame, stored_keys
-from dpsql.answer.top_rows import wider_of_all
 from dpsql.mechanism.histogram import Sequences
 from dpsql.model.private_query import Buckets
 from dpsql.state import SideTable, to_arrow
@@ -48,7 +48,7 @@ def noisy_table(
         taken = keys.take(to_arrow(found.shown))
         columns = {name: taken.column(name) for name in taken.column_names}
     then = found.among
-    factors = wider_of_all(query, found.values, then) if query.finish.top else None
+    factors = factors_of_rows(offer, found) if query.finish.top else None
     for i, estimate in enumerate(query.estimates):
         own = replace(found, values=replace(found.values, wider=factors[i])) if factors else found
         column = COLUMNS[type(estimate.value)](estimate, estimate.value, own.values)

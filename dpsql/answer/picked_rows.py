@@ -8,12 +8,29 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.answer import row_words
-from dpsql.answer.offer import Offer
+from dpsql.answer.estimates import Floats
+from dpsql.answer.offer import Offer, row_threshold
 from dpsql.answer.phrases import listed
-from dpsql.answer.points import shown_frame
+from dpsql.answer.points import ShownFrame, shown_frame
 from dpsql.answer.receipt import Receipt
-from dpsql.answer.top_rows import row_order, selection_of, side_of, wider_of
+from dpsql.answer.top_rows import order_factor, picked_places, row_order, selection_of, side_of, wider_of
 from dpsql.state import SideTable
+
+_MUCH = 1.01
+"""Factors that exceed that of the order by no more are not named."""
+
+
+def factors_of_rows(offer: Offer, found: ShownFrame) -> list[float | Floats]:
+    """Return by which factors intervals are wider because clauses pick rows by one number, for each estimate.
+
+    Args:
+        offer: how the query of one frame is served.
+        found: values and shown groups.
+
+    """
+    order = row_order(offer.query)
+    rows = selection_of(order, found.values, found.among, threshold=row_threshold(offer))
+    return [wider_of(order, one, rows) for one in offer.query.estimates]
 
 
 def with_picked_rows(
@@ -32,18 +49,33 @@ def with_picked_rows(
     if order is None:
         return receipt
     found = shown_frame(offer, side_table, selected=selected)
-    rows = selection_of(order, found.values, found.among)
+    threshold = row_threshold(offer)
+    rows = selection_of(order, found.values, found.among, threshold=threshold)
     estimates = {one.name: query.estimates[one.estimate] for one in query.finish.columns if one.estimate is not None}
-    factors = {name: wider_of(order, estimate, rows) for name, estimate in estimates.items()}
+    factors = {name: order_factor(order, estimate, rows) for name, estimate in estimates.items()}
     side = side_of(order.top)
     general = row_words.LIMIT_WIDENS.format(side=side)
     notes = [note for note in receipt.notes if note != general]
-    if widened := [name for name, factor in factors.items() if factor > 1.0]:
-        told = {"side": side, "columns": listed(widened), "factor": rows.wider()}
-        notes.append(row_words.LIMIT_WIDENED.format(**told))
-        notes += [row_words.ASKED_OF_ONE] if query.request.target else []
+    for factor in sorted({factor for factor in factors.values() if factor > 1.0}):
+        widened = [name for name, own in factors.items() if own == factor]
+        notes.append(row_words.LIMIT_WIDENED.format(side=side, columns=listed(widened), factor=factor))
+    if query.request.target and max(factors.values(), default=1.0) > 1.0:
+        notes.append(row_words.ASKED_OF_ONE)
+    places = picked_places(order, found.values, found.among, np.arange(len(found.shown)))
+    most = {
+        name: np.max(_of_groups(wider_of(order, one, rows), found)[places], initial=1.0)
+        for name, one in estimates.items()
+    }
+    if nearer := [name for name, factor in most.items() if factor > _MUCH * factors[name]]:
+        told = {"columns": listed(nearer), "factor": max(most.values()), "threshold": threshold or 0.0}
+        notes.append(row_words.NEAR_THRESHOLD.format(**told))
     columns = tuple(
         one if one.half_width_95 is None else replace(one, half_width_95=one.half_width_95 * factors[one.name])
         for one in receipt.columns
     )
     return replace(receipt, notes=tuple(notes), columns=columns)
+
+
+def _of_groups(factor: float | Floats, found: ShownFrame) -> Floats:
+    """Return a factor for each shown group."""
+    return np.broadcast_to(factor, (len(found.shown),)) if np.ndim(factor) == 0 else np.asarray(factor)[found.among]

@@ -17,10 +17,17 @@ LIMIT_WIDENED = Sentence(
     columns="n",
     factor=1.55,
 )
+NEAR_THRESHOLD = Sentence(
+    "counts near the threshold of {threshold:.3g} are shown if their noise is large: for that, intervals of {columns} "
+    "are up to {factor:.3g} times as wide",
+    threshold=31.4,
+    columns="n",
+    factor=2.31,
+)
 PICKED = Sentence(
     "{clause} picks rows by noisy numbers; an interval holds for a group named before, and less often for these rows",
     clause="HAVING",
 )
 ASKED_OF_ONE = Sentence("the half widths that were asked for hold for a group named before, not for the rows of LIMIT")
-OF_ROWS = (LIMIT_WIDENS, LIMIT_WIDENED, PICKED, ASKED_OF_ONE)
+OF_ROWS = (LIMIT_WIDENS, LIMIT_WIDENED, NEAR_THRESHOLD, PICKED, ASKED_OF_ONE)
 """All of them."""

@@ -3,9 +3,9 @@
 The largest of many noisy numbers are too large, so that intervals for one group miss them more often than 5 %. The
 intervals here are wider by a factor that follows from the shown numbers alone, so it is post-processing.
 
-*Guarantee*: of the rows that are shown, the expected part whose intervals miss is at most 5.03 % (the false coverage
-rate), with independent noise or noise that all groups share. *Source*: docs/proofs/top-rows.md, Theorem 1; Benjamini
-and Yekutieli 2005. *Assumes*: Gaussian noise, and all groups shown that could be among the rows.
+*Guarantee*: of the rows that are shown, the expected part whose intervals miss is at most 5.02 % (the false coverage
+rate). *Source*: docs/proofs/top-rows.md, Theorems 1 to 4, with the columns and the dependence that they cover;
+Benjamini and Yekutieli 2005. *Assumes*: Gaussian noise, and groups that are fixed before their numbers are drawn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from dpsql.answer import row_words
 from dpsql.answer.estimates import COLUMNS, Z_95, EstimatedColumn, Floats, NoisyFrame
-from dpsql.model.estimates import AnyUnit, Estimate, NoValue, RunningSum
+from dpsql.answer.near_threshold import Hidden, hidden_counts
+from dpsql.model.estimates import AnyUnit, Estimate, LinearValue, NoValue, RunningSum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets, Finish, FrameQuery
 from dpsql.model.top_rows import TopRows
@@ -36,12 +37,14 @@ class Selection:
         rows: how many rows are shown.
         candidates: how many groups may be among them but for noise, the rows included.
         groups: how many there are.
+        hidden: counts of units whose threshold hides other groups; None if no threshold does.
 
     """
 
     rows: int
     candidates: int
     groups: int
+    hidden: Hidden | None = None
 
     def wider(self, chance: float = 0.05) -> float:
         """Return the width of the intervals over that of intervals of a group that is named beforehand.
@@ -113,32 +116,48 @@ def row_order(query: FrameQuery) -> RowOrder | None:
     return None if isinstance(estimate.value, NoValue | AnyUnit) else RowOrder(top, estimate, is_independent)
 
 
-def selection_of(order: RowOrder | None, frame: NoisyFrame, among: slice | Integers, chance: float = 0.05) -> Selection:
+def selection_of(
+    order: RowOrder | None,
+    frame: NoisyFrame,
+    among: slice | Integers,
+    chance: float = 0.05,
+    threshold: float | None = None,
+) -> Selection:
     """Return how many rows a query picks, and of how many candidates, by the number that orders them.
 
     A candidate is a group whose number reaches that of the first row below with twice the noise that no group exceeds.
-    If the noise of groups depends on each other, all groups are candidates.
+    If the rows depend on noise that groups share, all groups are candidates.
 
     Args:
         order: how rows are picked; None if none are.
         frame: noisy numbers.
         among: which of them are those of shown groups.
         chance: probability with which an interval of a group that is named beforehand misses.
+        threshold: the number that a count of units has to exceed for its group to be shown; None if none has to.
 
     """
     if order is None:
         return ALL
+    hidden = None if threshold is None else hidden_counts(frame, threshold)
     score = order.scores(frame, among)
     groups, top = len(score), order.top
     end = min(groups, top.offset + top.limit)
     rows = max(0, end - top.offset)
-    if not rows or end == groups or not order.is_independent:
-        return Selection(rows, groups, groups)
+    if not rows or end == groups or _is_shared(order, frame):
+        return Selection(rows, groups, groups, hidden)
     first_below = -np.partition(-score, end)[end]
     ends = order.ends(frame, among, 2.0 * far_quantile(groups, chance))
     # a group of which nothing is known may be anywhere
     candidates = int(np.count_nonzero(~(ends < first_below)))
-    return Selection(rows, max(candidates, rows), groups)
+    return Selection(rows, max(candidates, rows), groups, hidden)
+
+
+def _is_shared(order: RowOrder, frame: NoisyFrame) -> bool:
+    """Return whether the rows depend on noise that groups share."""
+    # a common part leaves differences of counts and sums as they are, and not those of averages
+    shared = frame.histogram
+    is_common = shared.correlation > 0.0 or shared.floor_correlation is not None
+    return not order.is_independent or (is_common and not isinstance(order.estimate.value, LinearValue))
 
 
 def picked_places(order: RowOrder, frame: NoisyFrame, among: slice | Integers, ties: Integers) -> Integers:
@@ -167,18 +186,25 @@ def side_of(top: TopRows) -> str:
     return "largest" if top.is_largest else "smallest"
 
 
-def wider_of(order: RowOrder | None, estimate: Estimate, selected: Selection, chance: float = 0.05) -> float:
-    """Return the factor of the intervals of an estimate: above 1 if its noise had a part in picking the rows."""
+def wider_of(order: RowOrder | None, estimate: Estimate, selected: Selection, chance: float = 0.05) -> float | Floats:
+    """Return the factor of the intervals of an estimate, or one for each group if some may be near a threshold.
+
+    It is above 1 if the noise of the estimate had a part in picking the rows, or in showing their groups.
+    """
+    factor = order_factor(order, estimate, selected, chance)
+    if order is None or selected.hidden is None or PRESENCE not in _noised(estimate):
+        return factor
+    return selected.hidden.wider(factor, chance)
+
+
+def order_factor(order: RowOrder | None, estimate: Estimate, selected: Selection, chance: float = 0.05) -> float:
+    """Return the factor of the intervals of an estimate that is due to the order of the rows alone."""
     if order is None or isinstance(estimate.value, AnyUnit):
         return 1.0
+    if isinstance(estimate.value, RunningSum):
+        # its noise is that of other groups, too
+        selected = replace(selected, candidates=selected.groups)
     return selected.wider(chance) if _noised(estimate) & _noised(order.estimate) else 1.0
-
-
-def wider_of_all(query: FrameQuery, frame: NoisyFrame, among: slice | Integers) -> list[float]:
-    """Return the factors of the intervals of all estimates of a query, by its shown groups."""
-    order = row_order(query)
-    rows = selection_of(order, frame, among)
-    return [wider_of(order, estimate, rows) for estimate in query.estimates]
 
 
 def _noised(estimate: Estimate) -> set[Statistic]:

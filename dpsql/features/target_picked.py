@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.answer.estimates import NoisyFrame
-from dpsql.answer.offer import Offer, shown_threshold
+from dpsql.answer.estimates import Floats, NoisyFrame
+from dpsql.answer.offer import Offer, row_threshold
 from dpsql.answer.points import ShownFrame, stored_keys
 from dpsql.answer.top_rows import Integers, RowOrder, picked_places, row_order, selection_of, wider_of
 from dpsql.engine import Sandbox
 from dpsql.model.estimates import Estimate
+from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import Buckets, FrameQuery
 from dpsql.model.query_kinds import RelativeError
 from dpsql.state import SideTable, to_arrow, to_numpy
@@ -28,6 +29,7 @@ class PickedRows:
         needed: how many rows have to be shown.
         chance: probability with which an interval of a group that is named beforehand misses, by the rule.
         threshold: the number that a count of units has to exceed for its group to be shown; None for public keys.
+        units: the part of the threshold that does not become smaller with the noise.
 
     """
 
@@ -36,15 +38,21 @@ class PickedRows:
     needed: int
     chance: float
     threshold: float | None = None
+    units: float = 1.0
 
     def places(self, found: ShownFrame) -> Integers:
         """Return the places of the rows among the shown groups, in their order."""
         return picked_places(self.order, found.values, found.among, self.ties)
 
-    def factors(self, frame: NoisyFrame, found: ShownFrame, estimates: Sequence[Estimate]) -> list[float]:
+    def factors(self, frame: NoisyFrame, found: ShownFrame, estimates: Sequence[Estimate]) -> list[float | Floats]:
         """Return by which factors the intervals of columns are wider, with some noise."""
-        rows = selection_of(self.order, frame, found.among, self.chance)
+        threshold = self.threshold_at(frame.noise[PRESENCE] / found.values.noise[PRESENCE])
+        rows = selection_of(self.order, frame, found.among, self.chance, threshold)
         return [wider_of(self.order, one, rows, self.chance) for one in estimates]
+
+    def threshold_at(self, scale: float) -> float | None:
+        """Return the threshold of a level whose noise is that of this one times a factor."""
+        return None if self.threshold is None else self.units + (self.threshold - self.units) * scale
 
 
 def picked_rows(
@@ -66,8 +74,10 @@ def picked_rows(
         return None
     most = len(found.shown) if isinstance(part.groups, Buckets) else part.frame.key_count
     needed = order.top.limit if most is None else max(0, min(order.top.limit, most - order.top.offset))
-    threshold = shown_threshold(part.frame, offer.presence.tau, part.request.min_units)
-    return PickedRows(order, _ties(part, found.shown, side_table, sandbox), needed, 1.0 - target.confidence, threshold)
+    threshold = row_threshold(offer)
+    units = 0.0 if threshold is None else threshold - (offer.presence.tau or 0.0)
+    ties = _ties(part, found.shown, side_table, sandbox)
+    return PickedRows(order, ties, needed, 1.0 - target.confidence, threshold, units)
 
 
 def _ties(part: FrameQuery, shown: Integers, side_table: SideTable, sandbox: Sandbox) -> Integers:

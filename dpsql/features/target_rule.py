@@ -29,7 +29,7 @@ from dpsql.answer.estimates import (
 from dpsql.answer.points import ShownFrame
 from dpsql.answer.top_rows import Integers
 from dpsql.features.target_picked import PickedRows
-from dpsql.model.estimates import BoundedValue, Estimate, NoValue, Ratio
+from dpsql.model.estimates import BoundedValue, Estimate, NoValue, Ratio, Sum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
@@ -50,6 +50,8 @@ INTERVALS: Mapping[float, Table] = {
 """Quantiles of the 95 % intervals that are shown, by the confidence of the rule that ended the steps."""
 AHEAD = 2.0
 """A number is taken to grow by so many standard deviations of its change, so that a step seldom goes too far."""
+AHEAD_OF_PICKED = 1.0
+"""The same for rows that LIMIT picks: the largest of many noisy numbers seldom grow."""
 
 
 def quantile_of(target: RelativeError) -> float:
@@ -81,17 +83,19 @@ class Column:
     Attributes:
         values: as they are shown: rounded, and 0 in place of a number below 0 that cannot be.
         half_widths: the distance of each from the further end of its interval, which may be cut at bounds.
+        sigmas: standard deviations, by these distances.
         known: whether an interval says anything of a number, which that of an average need not.
 
     """
 
     values: Floats
     half_widths: Floats
+    sigmas: Floats
     known: npt.NDArray[np.bool_]
 
     def at(self, places: slice | Integers) -> Column:
         """Return the numbers of some of the groups."""
-        return Column(self.values[places], self.half_widths[places], self.known[places])
+        return Column(self.values[places], self.half_widths[places], self.sigmas[places], self.known[places])
 
     def within(self, error: float) -> npt.NDArray[np.bool_]:
         """Return which numbers are within a relative error; one of which an interval says nothing is not."""
@@ -132,6 +136,11 @@ class Step:
     found: ShownFrame
     sigmas: Mapping[Statistic, float]
     picked: PickedRows | None = None
+
+    @property
+    def ahead(self) -> float:
+        """Number of standard deviations of its change by which a number is taken to grow."""
+        return AHEAD if self.picked is None else AHEAD_OF_PICKED
 
     @property
     def groups(self) -> int:
@@ -179,7 +188,8 @@ class Step:
             width = domain[1] - domain[0]
             # bounds without a width say all of a number
             known = np.isfinite(shown) & ((high - low < _WHOLE * width) | (width == 0.0))
-            found.append(Column(shown, half_widths, known))
+            widths = quantile * (wider if isinstance(wider, float) else wider[among])
+            found.append(Column(shown, half_widths, half_widths / widths, known))
         return tuple(found)
 
     def rows(self, average: Ratio, level_nano: int | None = None) -> Rows:
@@ -191,6 +201,10 @@ class Step:
         common = average.numerator.centre * average.denominator.centre * (frame.noise[PRESENCE] * norms) ** 2
         least = np.sqrt(np.maximum(of_sum**2 - (common / of_rows) ** 2, 0.0))
         return Rows(counted[among], of_rows, least)
+
+    def noise(self, level_nano: int) -> dict[Statistic, float]:
+        """Return the standard deviations of what was noised at another level."""
+        return self._frame(level_nano, held=True).noise
 
     def _frame(self, level_nano: int | None, *, held: bool) -> NoisyFrame:
         frame = self.found.values
@@ -258,10 +272,11 @@ def next_place(step: Step, levels: Sequence[int], place: int, taken: int, target
         target: the rule.
 
     """
-    least = place + 1 if taken < FREE_STEPS else bisect.bisect_left(levels, 2 * levels[place])
+    free = FREE_STEPS if step.picked is None else FREE_STEPS + math.log2(levels[place] / levels[0])
+    least = place + 1 if taken < free else bisect.bisect_left(levels, 2 * levels[place])
     doubled = min(max(least, bisect.bisect_left(levels, 2 * levels[place])), len(levels) - 1)
     if not step.counts_enough:
-        return doubled
+        return max(doubled, _hidden_place(step, levels, place, target))
     quantile = quantile_of(target)
     now = step.judged(quantile)
     says = [np.count_nonzero(one.known) >= _needed(step.counted, target) for one in now]
@@ -272,7 +287,7 @@ def next_place(step: Step, levels: Sequence[int], place: int, taken: int, target
         then = step.judged(quantile, level_nano)
         return all(
             _holds(
-                later.half_widths <= target.error * _at_most(one, later, quantile)
+                later.half_widths <= target.error * (np.abs(one.values) + _growth(one.sigmas, later.sigmas, step.ahead))
                 if is_known
                 else _may_be_within(step, estimate, level_nano, target),
                 target,
@@ -284,9 +299,37 @@ def next_place(step: Step, levels: Sequence[int], place: int, taken: int, target
     return min(max(least, found - 1), len(levels) - 1)
 
 
-def _at_most(now: Column, later: Column, quantile: float) -> Floats:
-    """Return how large numbers may be at a higher level."""
-    return np.abs(now.values) + _growth(now.half_widths / quantile, later.half_widths / quantile)
+def _hidden_place(step: Step, levels: Sequence[int], place: int, target: RelativeError) -> int:
+    """Return the place below the first level at which numbers of groups that are not shown may be within the target.
+
+    That is the place itself if nothing bounds them, or if no such group has to be within the target.
+    """
+    picked = step.picked
+    if picked is None or picked.threshold is None:
+        return place
+    bounds = [_most_of_a_unit(one) for one in step.estimates]
+    if step.counted >= _needed(picked.needed, target) or math.inf in bounds:
+        return place
+    now, threshold = step.found.values.noise[PRESENCE], picked.threshold
+
+    def may_be(level_nano: int) -> bool:
+        later = step.noise(level_nano)
+        units = threshold + step.ahead * math.sqrt(max(now**2 - later[PRESENCE] ** 2, 0.0))
+        sigmas = [max(linear_noise(linear, later) for linear in one.value.linears) for one in step.estimates]
+        return all(
+            quantile_of(target) * sigma <= target.error * most * units
+            for sigma, most in zip(sigmas, bounds, strict=True)
+        )
+
+    return bisect.bisect_left(range(place + 1, len(levels)), True, key=lambda one: may_be(levels[one])) + place
+
+
+def _most_of_a_unit(estimate: Estimate) -> float:
+    """Return the most that one unit may add to a number of a group; infinite if it is none that units add to."""
+    if not isinstance(estimate.value, Sum):
+        return math.inf
+    linear = estimate.value.linear
+    return max(map(abs, linear.statistic.interval)) if linear.statistic else abs(linear.centre)
 
 
 def _may_be_within(step: Step, estimate: Estimate, level_nano: int, target: RelativeError) -> npt.NDArray[np.bool_]:
@@ -295,14 +338,14 @@ def _may_be_within(step: Step, estimate: Estimate, level_nano: int, target: Rela
     if not isinstance(average, Ratio):
         raise AssertionError("numbers that are not averages always say something")
     now, later = step.rows(average), step.rows(average, level_nano)
-    most = now.counted + _growth(now.sigmas, later.sigmas)
+    most = now.counted + _growth(now.sigmas, later.sigmas, step.ahead)
     may_be = quantile_of(target) * later.least <= target.error * max(map(abs, average.bounds)) * most
     return np.asarray(may_be[step.places])
 
 
-def _growth(sigmas: Floats, later: Floats) -> Floats:
+def _growth(sigmas: Floats, later: Floats, ahead: float) -> Floats:
     """Return how much numbers may grow up to a level with less noise: their change has the difference of variances."""
-    return AHEAD * np.sqrt(np.maximum(sigmas**2 - later**2, 0.0))
+    return ahead * np.sqrt(np.maximum(sigmas**2 - later**2, 0.0))
 
 
 def best_level(step: Step, levels: Sequence[int], target: RelativeError) -> int | None:
@@ -323,7 +366,7 @@ def best_level(step: Step, levels: Sequence[int], target: RelativeError) -> int 
 _WHOLE = 1.0 - 1e-9
 """An interval that covers so much of all possible averages says nothing."""
 FREE_STEPS = 16
-"""After so many steps the level doubles at least."""
+"""After so many steps the level doubles at least. With picked rows, steps that doubled it do not count."""
 MOST_STEPS = 40
 """After 16 steps each one doubles the level at least, so that this is enough for 24 doublings."""
 

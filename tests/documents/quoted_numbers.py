@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import bdtr, ndtr, ndtri
 
 import dpsql
 from benchmarks import discrete_noise, range_queries
 from dpsql.accounting import gaussian
 from dpsql.accounting.window import shown_once, window_delta, window_threshold
 from dpsql.answer.left_out import SURE, Z_LOW
+from dpsql.answer.top_rows import Selection
 from dpsql.features.target_rule import INTERVALS, QUANTILES
 from dpsql.noise import divisible
 from dpsql.noise.divisible import (
@@ -229,6 +230,22 @@ def _noisier_top_k() -> list[str]:
     return [f"{100 * (math.sqrt(ratio) - 1):.2g}" for ratio in ratios]
 
 
+_TOP_ROWS, _EQUAL = "docs/proofs/top-rows.md", 500
+
+
+def _plain_of_ten() -> list[str]:
+    # the number of rank r is within 1.96 if fewer than r of all numbers are above
+    return [f"{100.0 * np.mean(bdtr(np.arange(10), _EQUAL, 0.025)):.0f}"]
+
+
+def _factors_of_five() -> list[str]:
+    return [f"{Selection(5, candidates, 300).wider():.2f}" for candidates in (6, 300)]
+
+
+def _first_of_ten() -> list[str]:
+    return [f"{100.0 * (1.0 - (1.0 - 0.045 * 10 / (2 * _EQUAL)) ** _EQUAL):.0f}"]
+
+
 def _quantiles(confidence: float) -> list[str]:
     fixed = -float(ndtri((1 - confidence) / 2))
     return [f"{quantile:.2f}" for _, quantile in QUANTILES[confidence]] + [f"{fixed:.3f}"]
@@ -359,6 +376,13 @@ QUOTES = (
     *(
         Quote("docs/proofs/target.md", f"| {confidence} | {{}} | {{}} | {{}} | {{}} |", partial(_quantiles, confidence))
         for confidence in QUANTILES
+    ),
+    Quote(_TOP_ROWS, "Of 500 equal groups, {} % of the plain 95 % intervals of the first ten cover.", _plain_of_ten),
+    Quote(_TOP_ROWS, "have `M = 6`, and a factor of {}. If all 300 are equal, it is {}.", _factors_of_five),
+    Quote(_TOP_ROWS, "its interval misses in {} % of answers", _first_of_ten),
+    Quote("docs/accuracy.md", "equal size, {} % of the plain intervals of the first ten hold", _plain_of_ten),
+    Quote(
+        "docs/accuracy.md", "of 500 equal groups it is {};", lambda: [f"{Selection(10, _EQUAL, _EQUAL).wider():.2f}"]
     ),
     Quote(
         "docs/proofs/target.md",

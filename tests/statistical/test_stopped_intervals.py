@@ -17,10 +17,13 @@ from scipy import stats
 import dpsql
 from dpsql.answer.estimates import COLUMNS, Floats
 from dpsql.features import target_rule
-from dpsql.features.target_levels import STEPS_PER_DOUBLING, absolute_grid
-from dpsql.features.target_rule import quantile_of
+from dpsql.features.target_levels import STEPS_PER_DOUBLING, absolute_grid, window_of
+from dpsql.features.target_picked import PickedRows
+from dpsql.features.target_rule import interval_quantile, quantile_of
+from dpsql.mechanism.window import grid
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.query_kinds import RelativeError
+from dpsql.model.top_rows import TopRows
 from tests.end_to_end.prepared import with_declarations
 from tests.noise_sources import seeded_noise
 from tests.target_walks import COSTS, MEAN, Groups, counts, walk
@@ -68,6 +71,35 @@ def test_the_check_fails_for_intervals_that_are_too_narrow(monkeypatch: pytest.M
     monkeypatch.setattr(target_rule, "QUANTILES", {0.95: ((0.5, 1.4),)})
     groups, truth, _ = CASES["one cell"]
     assert int(covered(groups, truth, 150).sum()) < least(150)
+
+
+COARSE = RelativeError(0.5, 0.9, 0.95)
+"""With this error a number at the threshold is within the target, as far as a plain interval says."""
+WINDOW = grid(window_of(None, NANO, 1e-6))
+HIDDEN = replace(counts(*np.full(300, 100.0)), threshold=5.5)
+
+
+def covered_rows(limit: int, walks: int) -> npt.NDArray[np.bool_]:
+    """Return which rows were covered by the last interval of each walk, of equal counts behind a threshold."""
+    groups, source, found = replace(HIDDEN, top=TopRows(0, True, False, limit)), seeded_noise(12), []
+    for _ in range(walks):
+        _, last = walk(groups, WINDOW, 0, COARSE, source)[-1]
+        (column,) = (one.at(last.places) for one in last.columns(interval_quantile(COARSE)))
+        found.append(np.abs(column.values - 100.0) <= column.half_widths + 0.5)
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize(("limit", "walks"), [(1, 120), (5, 40)])
+def test_intervals_of_rows_near_a_threshold_cover(limit: int, walks: int) -> None:
+    hits = covered_rows(limit, walks)
+    assert int(hits.sum()) >= least(hits.size)
+
+
+def test_the_check_fails_if_intervals_do_not_know_of_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: widths of public keys."""
+    monkeypatch.setattr(PickedRows, "threshold_at", lambda *_: None)
+    hits = covered_rows(1, 120)
+    assert int(hits.sum()) < least(hits.size)
 
 
 QUESTIONS = {"one cell": "count(*) AS n FROM visits", "12 cells": "month, count(*) AS n FROM visits GROUP BY month"}

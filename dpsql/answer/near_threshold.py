@@ -1,0 +1,79 @@
+"""Intervals of counts of units that are shown because they are above a threshold.
+
+Of many counts below a threshold those with large noise exceed it. So a shown count near the threshold is too large, by
+how much depends on the number of hidden groups, which nobody is told. The lower ends here hold for each shown count,
+given that it is shown, whatever that number is.
+
+*Guarantee*: at one level, the interval of a shown count of units misses with at most the probability of the quantile
+that it has without a threshold, given all groups that are shown. *Source*: docs/proofs/top-rows.md, Theorem 5.
+*Assumes*: Gaussian noise that is independent between groups.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from dpsql.answer.estimates import Floats, NoisyFrame, added_up, norms_of
+from dpsql.model.estimates import UNITS
+from dpsql.model.frame import PRESENCE
+
+_FARTHEST = 30.0
+"""Lower ends further than so many standard deviations below a count are not looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Noisy counts of units of groups, each above the threshold that hides others.
+
+    A count that is shown because it is above a threshold is too large, whatever the number of hidden groups is.
+
+    Attributes:
+        above: how far they are above the threshold, over their standard deviation.
+        counts: themselves, over their standard deviation.
+
+    """
+
+    above: Floats
+    counts: Floats
+
+    def wider(self, factor: float, chance: float = 0.05) -> Floats:
+        """Return the widths of intervals of counts over that of intervals of a group that is named beforehand.
+
+        Their lower ends are those of counts that had to exceed the threshold, or 0 if these are below 0.
+
+        Args:
+            factor: the width without a threshold, likewise.
+            chance: probability with which an interval of a group that is named beforehand misses.
+
+        """
+        plain = -NormalDist().inv_cdf(chance / 2.0)
+        excesses, quantiles = _after_threshold(factor * plain)
+        needed = np.interp(self.above, excesses, quantiles, left=np.inf, right=factor * plain)
+        return np.minimum(needed, np.maximum(self.counts, factor * plain)) / plain
+
+
+@lru_cache(maxsize=256)
+def _after_threshold(quantile: float) -> tuple[Floats, Floats]:
+    """Return excesses over a threshold, rising, and the quantiles that give counts so far above it their lower ends.
+
+    *Guarantee*: a normal variate that is a quantile d above its mean, and u above a threshold that it exceeds, has the
+    least mean for which so large a value has the probability P(Z > quantile), given that it exceeds the threshold:
+    P(Z > d) = P(Z > quantile) P(Z > d - u).
+    """
+    normal = NormalDist()
+    needed = quantile + np.geomspace(_FARTHEST - quantile, 1e-4, 100)
+    # the cdf of the standard library rounds small tails to 0
+    odds = [math.erfc(d / math.sqrt(2.0)) / math.erfc(quantile / math.sqrt(2.0)) for d in needed]
+    return np.array([d + normal.inv_cdf(part) for d, part in zip(needed, odds, strict=True)]), needed
+
+
+def hidden_counts(frame: NoisyFrame, threshold: float) -> Hidden:
+    """Return the noisy counts of units of a frame, each of which had to exceed a threshold."""
+    counts = added_up(UNITS, frame.groups, frame.values[PRESENCE].value)
+    sigmas = frame.noise[PRESENCE] * norms_of(UNITS, frame.groups, frame.histogram)
+    return Hidden((counts - threshold) / sigmas, counts / sigmas)

@@ -1,0 +1,92 @@
+"""Rows that LIMIT picks by one number: wider intervals of the same stored numbers, and a receipt that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+import pytest
+
+import dpsql
+from dpsql.answer.row_words import PICKED
+from tests.end_to_end.prepared import with_declarations
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise
+
+RHO = 0.01
+COLUMNS = {"n": "count(DISTINCT patient)", "mean": "avg(cost)", "cost": "sum(cost)", "change": "sum(change)"}
+"""The sum of changes has bounds around 0, so that its noise is all its own."""
+WIDTHS = ", ".join(f"dp_interval_high({one}) - dp_interval_low({one}) AS {one}_width" for one in COLUMNS)
+QUESTION = (
+    f"SELECT month, {', '.join(f'{sql} AS {one}' for one, sql in COLUMNS.items())}, {WIDTHS} FROM visits GROUP BY month"
+)
+MONTHS = 12
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[dpsql.Session]:
+    """3,000 patients with two visits each, as many of them in each month."""
+    with with_declarations(
+        "CREATE TABLE visits AS SELECT i // 2 AS patient, i // 2 % 12 AS month, i * 7 % 50 AS cost, "
+        "i * 7 % 50 - 25 AS change FROM range(6_000) t(i)",
+        (
+            "CALL dp_protect('visits', privacy_unit_column := 'patient', coverage := FALSE, "
+            "max_groups_contributed := 1, max_rows_per_group := 2, "
+            "rho_budget := 1e6, delta_threshold := 1e-3, delta_conversion := 1e-6)",
+            f"CALL dp_domain('visits', 'month', keys := {list(range(MONTHS))})",
+            "CALL dp_domain('visits', 'cost', bounds := [0, 50])",
+            "CALL dp_domain('visits', 'change', bounds := [-50, 50])",
+        ),
+    ) as session:
+        session._runner.noise_source = seeded_noise(4)
+        session.sql(QUESTION, rho=RHO)
+        yield session
+
+
+def asked(session: dpsql.Session, clauses: str) -> tuple[pd.DataFrame, dpsql.Receipt]:
+    """Return the rows and the receipt of the question with clauses; all of it is stored, so it is free."""
+    answer = session.sql(f"{QUESTION} {clauses}", rho=RHO)
+    assert receipt_of(answer).charged_rho == 0.0
+    return answer.df().set_index("month"), receipt_of(answer)
+
+
+def factors(session: dpsql.Session, clauses: str) -> dict[str, float]:
+    """Return how many times as wide the intervals of each column are as without clauses, on the picked rows."""
+    (plain, _), (picked, receipt) = asked(session, ""), asked(session, clauses)
+    assert picked[list(COLUMNS)].equals(plain.loc[picked.index, list(COLUMNS)])
+    wider = {one: picked[f"{one}_width"] / plain.loc[picked.index, f"{one}_width"] for one in COLUMNS}
+    for one in receipt.columns:
+        if one.half_width_95 is not None:
+            assert picked[f"{one.name}_width"].to_numpy() == pytest.approx(2.0 * one.half_width_95)
+    return {one: float(found.mean()) for one, found in wider.items()}
+
+
+def test_intervals_of_picked_rows_are_wider_by_the_factor_of_the_receipt(session: dpsql.Session) -> None:
+    found = factors(session, "ORDER BY n DESC LIMIT 5")
+    (note,) = (note for note in asked(session, "ORDER BY n DESC LIMIT 5")[1].notes if note.startswith("LIMIT"))
+    assert note.startswith("LIMIT picks the largest noisy numbers")
+    assert f"intervals of n, mean and cost are {found['n']:.3g} times" in note
+    assert found["n"] == pytest.approx(found["cost"])
+    assert found["n"] > 1.15
+    # Fieller's interval of an average widens by more
+    assert found["mean"] > found["n"]
+    assert found["change"] == 1.0
+
+
+def test_a_sum_with_noise_of_its_own_widens_its_own_intervals_alone(session: dpsql.Session) -> None:
+    found = factors(session, "ORDER BY change LIMIT 3 OFFSET 1")
+    assert found.pop("change") > 1.15
+    assert set(found.values()) == {1.0}
+
+
+@pytest.mark.parametrize("clauses", [f"ORDER BY n LIMIT {MONTHS}", "ORDER BY n LIMIT 99", "ORDER BY month LIMIT 3"])
+def test_rows_that_no_number_picks_keep_their_intervals(session: dpsql.Session, clauses: str) -> None:
+    assert set(factors(session, clauses).values()) == {1.0}
+    plain, receipt = asked(session, "")[1], asked(session, clauses)[1]
+    assert (receipt.notes, receipt.columns) == (plain.notes, plain.columns)
+
+
+@pytest.mark.parametrize(("clauses", "clause"), [("HAVING n > 100", "HAVING"), ("ORDER BY n + cost LIMIT 3", "LIMIT")])
+def test_other_clauses_that_pick_by_numbers_have_a_note(session: dpsql.Session, clauses: str, clause: str) -> None:
+    assert set(factors(session, clauses).values()) == {1.0}
+    assert PICKED.format(clause=clause) in asked(session, clauses)[1].notes
