@@ -177,6 +177,11 @@ def _question(query: WithinTarget) -> str:
         [key.sql for key in part.keys],
         part.request.min_units,
     ]
+    if top := part.finish.top:
+        # the rule counts these rows alone
+        ordering = part.estimates[top.estimate]
+        named = [ordering.name, *(hashes[linear.statistic or PRESENCE] for linear in ordering.value.linears)]
+        content.append([*named, top.is_largest, top.nulls_first, top.limit, top.offset, *part.finish.order_by[1:]])
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

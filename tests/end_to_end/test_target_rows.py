@@ -112,3 +112,16 @@ def test_half_widths_are_those_of_a_group_that_is_named_before(session: dpsql.Se
     assert (
         "the half widths that were asked for hold for a group named before, not for the rows of LIMIT" in receipt.notes
     )
+
+
+def test_questions_for_other_rows_end_elsewhere(session: dpsql.Session) -> None:
+    clauses = [
+        "ORDER BY n DESC LIMIT 1",
+        "ORDER BY n DESC LIMIT 5",
+        "ORDER BY n DESC LIMIT 5 OFFSET 5",
+        "ORDER BY n LIMIT 1",
+    ]
+    prices = [receipt_of(session.sql(asked(clause, max_rho=0.5))).charged_rho for clause in clauses]
+    # each needs more than those before, and pays for the rest of its level
+    assert all(price > 0.0 for price in prices)
+    assert receipt_of(session.sql(asked("ORDER BY n DESC LIMIT 5", max_rho=0.5))).charged_rho == 0.0
