@@ -152,11 +152,10 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A query over the result: SQL that reads it, the columns that it makes, and whether it picks rows by numbers."""
+    """A query over the result: SQL that reads it, and the columns that it makes."""
 
     sql: str
     columns: tuple[OutputColumn, ...]
-    picks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def read_after(
         UnsupportedQueryError: it uses more than the answer, or what is not on the lists.
 
     """
-    before, picks = len(refusals.found), _picks_by_numbers(outer, columns)
+    before = len(refusals.found)
     names = {RESULT, *(folded(cte.alias) for cte in outer.find_all(exp.CTE))}
     tables = list(outer.find_all(exp.Table))
     for table in tables:
@@ -112,17 +112,7 @@ def read_after(
         )
         for name, kind in shown
     ]
-    return After(sql, tuple(columns), picks)
-
-
-def _picks_by_numbers(outer: exp.Select, columns: Sequence[OutputColumn]) -> bool:
-    """Check whether a query around an answer picks rows of it by anything but its keys."""
-    keys = {folded(one.name) for one in columns if one.sql.startswith('"key_')}
-    conditions: list[exp.Expr] = list(outer.find_all(exp.Where, exp.Having, exp.Qualify))
-    orders = [order for order in outer.find_all(exp.Order) if order.parent and order.parent.args.get("limit")]
-    read = (node for part in (*conditions, *orders) for node in part.find_all(exp.Column))
-    by_place = any(isinstance(term.this, exp.Literal) for order in orders for term in order.expressions)
-    return by_place or any(folded(column.name) not in keys for column in read)
+    return After(sql, tuple(columns))
 
 
 def _bound(

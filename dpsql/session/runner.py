@@ -13,7 +13,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.answer import row_words
 from dpsql.answer.claims import Claim
 from dpsql.answer.declared_orders import order_sentences
 from dpsql.answer.exact import Runtime
@@ -351,8 +350,6 @@ def answer(chosen: Chosen, runtime: Runtime, *, timeout_seconds: float | None, c
         table = _computed(step, table, runtime)
     if query.after:
         receipt = receipt.of_computed
-    if any(step.picks for step in query.after):
-        receipt = replace(receipt, notes=(*receipt.notes, row_words.PICKED.format(clause="the outer query")))
     if not table.num_rows:
         receipt = with_clauses(receipt, query, noisy.num_rows, finished.num_rows)
     if receipt.asked_by is None:

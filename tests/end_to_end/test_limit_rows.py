@@ -90,19 +90,3 @@ def test_rows_that_no_number_picks_keep_their_intervals(session: dpsql.Session, 
 def test_other_clauses_that_pick_by_numbers_have_a_note(session: dpsql.Session, clauses: str, clause: str) -> None:
     assert set(factors(session, clauses).values()) == {1.0}
     assert PICKED.format(clause=clause) in asked(session, clauses)[1].notes
-
-
-@pytest.mark.parametrize(
-    ("outer", "picks"),
-    [
-        ("SELECT * FROM {} ORDER BY n DESC LIMIT 2", True),
-        ("SELECT * FROM {} ORDER BY 2 LIMIT 2", True),
-        ("SELECT month, n FROM {} WHERE n > 10", True),
-        ("SELECT * FROM {} WHERE month > 5 ORDER BY month LIMIT 2", False),
-        ("SELECT sum(n) AS total FROM {}", False),
-    ],
-)
-def test_a_query_around_the_answer_has_a_note_if_it_picks_rows(session: dpsql.Session, outer: str, picks: bool) -> None:
-    inner = "(SELECT month, count(DISTINCT patient) AS n FROM visits GROUP BY month)"
-    receipt = receipt_of(session.sql(outer.format(inner), rho=RHO))
-    assert any(note.startswith("the outer query picks rows by noisy numbers") for note in receipt.notes) == picks
