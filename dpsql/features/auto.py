@@ -19,24 +19,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
-from dpsql.answer.exact import Runtime, prepare_reading, public_key_table, require_runs
+from dpsql.answer.exact import NOTHING_READ, Exact, Runtime, prepare_reading, public_key_table, require_runs
 from dpsql.answer.held_pairs import hold_pairs, read_units
+from dpsql.answer.points import PointSource, new_point
+from dpsql.answer.stored_beside import store_beside
 from dpsql.bound.coverage import numbers_of
+from dpsql.bound.unit_histograms import unit_histogram_sql
 from dpsql.bound.value_steps import LARGEST_VALUE, VALUE_EXPONENT
-from dpsql.cascade.cascade import Placed, lowered, own_noise, risen
 from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
 from dpsql.features.auto_choices import TYPICAL_GROUPS, found_bounds, holds_most
 from dpsql.features.auto_groups import most_groups
-from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
+from dpsql.features.auto_histograms import Question, questions
 from dpsql.features.auto_norms import FEW_KEYS, USUAL_ROWS_PLACES, NormUse, chosen_norm, on_row_lattice, rounded_up
 from dpsql.features.auto_price import may_come, open_price
 from dpsql.features.auto_purposes import groups_for_ratios, ratio_kind, ratio_norm
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, auto_share, part_for_auto
-from dpsql.mechanism.histogram import NoisyHistogram
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.mechanism.window import free_level
 from dpsql.model.auto_level import AutoLevel
@@ -45,7 +45,7 @@ from dpsql.model.frame import KEYS_FIRST, NANO, Statistic
 from dpsql.model.private_query import AutoBounds, AutoGroups, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.features.auto import GROUPS, with_max_groups
-from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, to_arrow
+from dpsql.state import Charged, ChargeItem, Point, State
 
 _FEW_ROWS = 4.0
 """The norm of rows where a histogram tells nothing: a row in each of 16 groups, or four in one."""
@@ -222,7 +222,7 @@ def _settled(query: FrameQuery, state: State, key_count: int | None) -> FrameQue
     return choose_frame(with_max_groups(query, asked, asked.chosen or most_groups(query, asked, state, key_count)))
 
 
-def draw(
+def release_histograms(
     query: FrameQuery,
     runtime: Runtime,
     reader: Reader,
@@ -254,13 +254,9 @@ def draw(
     _hold_pairs(query, prepared, runtime)
     for question, level, listed in prepared:
         with runtime.state.locks.exclusive(question.statistic_hash):
-            reader_here = replace(reader, rho_limit=level.limit_nano)
-            if auto_level(question, level.share_nano, runtime.state, reader_here) != level:
-                continue
-            if level.due_nano:
-                total += _draw(question, level, listed, runtime, reader, timeout_seconds)
-            else:
-                _lower(question, level.rho_nano, runtime)
+            limited = replace(reader, rho_limit=level.limit_nano)
+            if auto_level(question, level.share_nano, runtime.state, limited) == level:
+                total += _release(question, level, listed, runtime, reader, timeout_seconds)
     return total
 
 
@@ -304,11 +300,17 @@ def _prepare(question: Question, runtime: Runtime) -> pa.Table | None:
             "table. AUTO has chosen nothing for them, so only a question that was answered before can be asked"
         )
     listed = public_key_table(frame, runtime)
-    require_runs(frame, (question.statistic,), question.sql(STAND_IN_SALT), listed, runtime.engine)
+    require_runs(
+        frame,
+        (question.statistic,),
+        unit_histogram_sql(frame, question.statistic, STAND_IN_SALT),
+        listed,
+        runtime.engine,
+    )
     return listed
 
 
-def _draw(
+def _release(
     question: Question,
     level: AutoLevel,
     listed: pa.Table | None,
@@ -316,53 +318,17 @@ def _draw(
     reader: Reader,
     timeout_seconds: float | None,
 ) -> Charged:
-    """Charge the rise, draw it, average it with the top where there is one, and store that."""
+    """Charge a histogram, read it and draw what is due, or derive it from stored points for nothing; and store it."""
     table, frame, name = runtime.state.side_table, question.frame, question.statistic_hash
-    item = ChargeItem(name, level.due_nano, question.noise_units(level.due_nano))
-    charged = runtime.state.ledger.charge(frame.rows.unit, (item,), reader.name, reader.planned_at)
-    # keys of a frame are written once, and every statistic here has places of its own
-    salt = table.frame_salt(name, frame.rows.unit, [listed_table for listed_table, _ in frame.rows.table_versions])
-    write = partial(question.sql, salt)
-    exact = read_units(frame, (question.statistic,), write, runtime, listed, timeout_seconds)
-    drawn = noisy_histogram(question.exact(exact.reveal()), level.due_nano, question.l2, runtime.noise_source)
-    fresh = Placed(level.due_nano, auto_sigma(level.due_nano, question.l2), NoisyHistogram(drawn, 0))
-    is_first = level.due_nano == level.rho_nano
-    noisy = fresh.noisy if is_first else risen(_placed(question, table, level.rho_nano - level.due_nano), fresh)
-    places = pa.table({"place": to_arrow(np.arange(question.place_count))}) if is_first else None
-    table.store(
-        name,
-        Additions(
-            new_keys=places, points=(_point(question, noisy, level.rho_nano, None),), charge_ids=charged.charge_ids
-        ),
-    )
+    charged, exact = Charged(), NOTHING_READ
+    if level.due_nano:
+        price = (question.price(level.due_nano),)
+        charged = runtime.state.ledger.charge(frame.rows.unit, price, reader.name, reader.planned_at)
+        # the places of a histogram are a frame of their own, with its salt
+        salt = table.frame_salt(name, frame.rows.unit, [listed_table for listed_table, _ in frame.rows.table_versions])
+        write = partial(unit_histogram_sql, frame, question.statistic, salt)
+        found = read_units(frame, (question.statistic,), write, runtime, listed, timeout_seconds)
+        exact = Exact(None, {question.statistic: question.exact(found.reveal())})
+    source = PointSource(question.statistic, name, name, None, exact, table, runtime.noise_source)
+    store_beside(new_point(source, question.step(level, table)), charged, frame, table)
     return charged
-
-
-def _lower(question: Question, rho_nano: int, runtime: Runtime) -> None:
-    """Make the point at a reader's own level of its neighbours; reads no data and charges nothing."""
-    table, name = runtime.state.side_table, question.statistic_hash
-    stored = [one.rho_nano for one in table.levels(name)]
-    above = [one for one in stored if one > rho_nano][-1]
-    below = [_placed(question, table, one) for one in stored if one < rho_nano][:1]
-    noise = own_noise(question.statistic.noise_exponent, runtime.noise_source)
-    made = lowered(_placed(question, table, above), below[0] if below else None, rho_nano, noise)
-    table.store(name, Additions(points=(_point(question, made, rho_nano, above),)))
-
-
-def _placed(question: Question, table: SideTable, rho_nano: int) -> Placed:
-    point = question.point(table, rho_nano)
-    return Placed(rho_nano, point.sigma, NoisyHistogram(point.values, 0))
-
-
-def _point(question: Question, noisy: NoisyHistogram, rho_nano: int, source_nano: int | None) -> Point:
-    return Point(
-        statistic_hash=question.statistic_hash,
-        rho_nano=rho_nano,
-        frame_hash=question.statistic_hash,
-        values=noisy.values,
-        lattice_exponent=question.statistic.noise_exponent,
-        sigma=auto_sigma(rho_nano, question.l2),
-        tau=None,
-        threshold_delta_units=0,
-        source_rho_nano=source_nano,
-    )

@@ -26,11 +26,7 @@ def may_come(query: FrameQuery) -> tuple[FrameQuery, ...]:
 
 def open_price(query: FrameQuery) -> tuple[ChargeItem, ...]:
     """Return the price of the histograms that are not stored yet: the rise of each, and the precision of its draw."""
-    return tuple(
-        ChargeItem(question.statistic_hash, level.due_nano, question.noise_units(level.due_nano))
-        for question, level in questions(query)
-        if level.due_nano
-    )
+    return tuple(question.price(level.due_nano) for question, level in questions(query) if level.due_nano)
 
 
 def asked_nano(query: FrameQuery, calibration: Calibration) -> int:
