@@ -1,16 +1,8 @@
 """AUTO: what a query leaves to the data, chosen by noisy histograms that are drawn first, and stored.
 
-Charge, draw, store, as for every release; each histogram is a statistic of its own, over public places. Later queries
-of the same rows and groups, at any level, by any mechanism, find a histogram that is sure of what it says, and pay
-nothing for it.
-
-The points of a histogram are a cascade, and which of them chooses for a reader and a level follows from text, policy,
-past releases and stored points alone. Its top is drawn at what a query leaves for AUTO; where the top is not sure of
-what it says, a query that leaves at least a step of the grid more rises it, and pays the difference. Once it is sure
-it stays the top. A reader may be chosen for by points up to what a query at their limit leaves for each question, so
-that what a query shows them adds up to no more than the limit; where the top is above that, they have a point of their
-own, at the step of the grid below it, made of stored points. What an answer was chosen by is kept for its reader and
-level. docs/proofs/auto.md has the rule.
+Each histogram is a statistic of its own, over public places as coverage is, and is released by the steps of a stage:
+charge, read, draw, store. Later queries of the same rows and groups, at any level, by any mechanism, find a histogram
+that is sure of what it says, and pay nothing for it. `cascade.auto_levels` has the rule for the point that serves.
 """
 
 from __future__ import annotations
@@ -28,6 +20,7 @@ from dpsql.answer.stored_beside import store_beside
 from dpsql.bound.coverage import numbers_of
 from dpsql.bound.unit_histograms import unit_histogram_sql
 from dpsql.bound.value_steps import LARGEST_VALUE, VALUE_EXPONENT
+from dpsql.cascade.auto_levels import missing_step
 from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
 from dpsql.features.auto_choices import TYPICAL_GROUPS, found_bounds, holds_most
@@ -36,9 +29,8 @@ from dpsql.features.auto_histograms import Question, questions
 from dpsql.features.auto_norms import FEW_KEYS, USUAL_ROWS_PLACES, NormUse, chosen_norm, on_row_lattice, rounded_up
 from dpsql.features.auto_price import may_come, open_price
 from dpsql.features.auto_purposes import groups_for_ratios, ratio_kind, ratio_norm
-from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, auto_share, part_for_auto
+from dpsql.mechanism.calibrate import AUTO_PARTS, auto_share, part_for_auto
 from dpsql.mechanism.registry import choose_frame, histogram_of
-from dpsql.mechanism.window import free_level
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import NotFound
 from dpsql.model.frame import KEYS_FIRST, NANO, Statistic
@@ -94,42 +86,7 @@ def _levels(query: FrameQuery, state: State, reader: Reader) -> tuple[AutoLevel,
     first = may_come(query)[0]
     share = auto_share(first, histogram_of(first.frame))
     limit = reader.rho_limit and part_for_auto(reader.rho_limit, query)
-    return tuple(auto_level(Question(asked), share, state, replace(reader, rho_limit=limit)) for asked in query.auto)
-
-
-def auto_level(question: Question, share_nano: int, state: State, reader: Reader) -> AutoLevel:
-    """Where a reader stands with a question, at a query that leaves this level for it.
-
-    Args:
-        question: what is asked of the data.
-        share_nano: what the query leaves for it.
-        state: the state file.
-        reader: who asks, limited to what a query at their limit leaves for it.
-
-    """
-    table, name = state.side_table, question.statistic_hash
-    stored, at_level = table.levels(name), partial(AutoLevel, name, share_nano, limit_nano=reader.rho_limit)
-    if not stored:
-        return at_level(share_nano, due_nano=share_nano, is_stored=False)
-
-    def sure(rho_nano: int) -> bool:
-        return question.is_sure(question.point(table, rho_nano))
-
-    kept = state.history.auto_level(name, reader.name, share_nano, reader.rho_limit)
-    if kept is not None:
-        return at_level(kept, is_sure=sure(kept))
-    top = stored[0].rho_nano
-    if not reader.may_see(top):
-        own = free_level(int(reader.most_nano))
-        is_stored = any(one.rho_nano == own for one in stored)
-        return at_level(own, is_stored=is_stored, is_sure=is_stored and sure(own))
-    is_sure = sure(top)
-    draws = sum(one.source_rho_nano is None for one in stored)
-    # without rows nothing is drawn any more
-    may_draw = draws < MOST_DRAWN and bool(question.frame.rows_sql.relation)
-    if is_sure or not may_draw or free_level(share_nano) <= free_level(top):
-        return at_level(top, is_sure=is_sure)
-    return at_level(share_nano, due_nano=share_nano - top, is_stored=False)
+    return tuple(Question(asked).served(share, state, replace(reader, rho_limit=limit)) for asked in query.auto)
 
 
 def found_so_far(
@@ -255,7 +212,7 @@ def release_histograms(
     for question, level, listed in prepared:
         with runtime.state.locks.exclusive(question.statistic_hash):
             limited = replace(reader, rho_limit=level.limit_nano)
-            if auto_level(question, level.share_nano, runtime.state, limited) == level:
+            if question.served(level.share_nano, runtime.state, limited) == level:
                 total += _release(question, level, listed, runtime, reader, timeout_seconds)
     return total
 
@@ -330,5 +287,5 @@ def _release(
         found = read_units(frame, (question.statistic,), write, runtime, listed, timeout_seconds)
         exact = Exact(None, {question.statistic: question.exact(found.reveal())})
     source = PointSource(question.statistic, name, name, None, exact, table, runtime.noise_source)
-    store_beside(new_point(source, question.step(level, table)), charged, frame, table)
+    store_beside(new_point(source, missing_step(level, question.level, table)), charged, frame, table)
     return charged

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from dpsql.bound.unit_histograms import NORM_PLACES
-from dpsql.cascade.serving import Draw, Lowering
+from dpsql.cascade.auto_levels import served_level
+from dpsql.cascade.reader import Reader
 from dpsql.features.auto_choices import EXTREMES_L2, PLACES, Integers, binned, placed, sure_bounds, sure_groups
 from dpsql.features.auto_norms import sure_norm
 from dpsql.mechanism.calibrate import Level
@@ -26,7 +28,7 @@ from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, AutoQuestion, FrameQuery
 from dpsql.noise.rounded_gaussian import slack_delta_zcdp
 from dpsql.plan.features.auto import GROUPS
-from dpsql.state import ChargeItem, Point, SideTable, delta_units_up, to_numpy
+from dpsql.state import ChargeItem, Point, SideTable, State, delta_units_up, to_numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +88,10 @@ class Question:
         """Return the price of a draw: its level, and the precision of the draw."""
         return ChargeItem(self.statistic_hash, due_nano, delta_units_up(self.level(due_nano).noise_delta))
 
-    def step(self, level: AutoLevel, side_table: SideTable) -> Draw | Lowering:
-        """Return the step that makes the missing point of a level: a draw, or a derivation from its neighbours."""
-        made = self.level(level.rho_nano)
-        if level.due_nano:
-            return Draw(made, None, 0.0, self.level(level.due_nano))
-        stored = side_table.levels(self.statistic_hash)
-        above = [one for one in stored if one.rho_nano > level.rho_nano][-1:]
-        below = [one for one in stored if one.rho_nano < level.rho_nano][:1]
-        return Lowering(made, None, 0.0, (*above, *below))
+    def served(self, share_nano: int, state: State, reader: Reader) -> AutoLevel:
+        """Return the level that serves a reader, at a query that leaves this share; as `served_level`."""
+        is_sure, has_rows = partial(self.is_sure, state.side_table), bool(self.frame.rows_sql.relation)
+        return served_level(self.statistic_hash, share_nano, state, reader, is_sure, has_rows=has_rows)
 
     def point(self, side_table: SideTable, rho_nano: int) -> Point:
         """The stored histogram of a level."""
@@ -103,8 +100,9 @@ class Question:
             raise AssertionError("a histogram is stored over its places")
         return point
 
-    def is_sure(self, point: Point) -> bool:
-        """Whether a stored histogram says enough for a choice that later queries keep."""
+    def is_sure(self, side_table: SideTable, rho_nano: int) -> bool:
+        """Return whether the stored histogram of a level says enough for a choice that later queries keep."""
+        point = self.point(side_table, rho_nano)
         sure = sure_groups if isinstance(self.asked, AutoGroups) else sure_norm if self._is_norm else sure_bounds
         return sure(point.noisy_values, point.sigma)
 

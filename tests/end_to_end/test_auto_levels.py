@@ -580,7 +580,7 @@ def expected_due(session: dpsql.Session, sql: str, reader: str, rho: float, *, n
     is_top_seen = limit is None or stored[0] <= share(limit)
     only = question(session, sql)
     is_step = int(4 * math.log2(asked) + 1e-9) > int(4 * math.log2(stored[0]) + 1e-9)
-    if new and is_top_seen and is_step and not only.is_sure(only.point(table, stored[0])):
+    if new and is_top_seen and is_step and not only.is_sure(table, stored[0]):
         return asked - stored[0]
     return 0
 
