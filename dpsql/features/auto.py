@@ -13,17 +13,16 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.answer.exact import NOTHING_READ, Exact, Runtime, prepare_reading, public_key_table, require_runs
+from dpsql.answer.exact import Runtime, prepare_reading, public_key_table, require_runs
 from dpsql.answer.held_pairs import hold_pairs, read_units
-from dpsql.answer.points import PointSource, new_point
-from dpsql.answer.stored_beside import store_beside
+from dpsql.answer.stored_beside import release_places
 from dpsql.bound.coverage import numbers_of
 from dpsql.bound.unit_histograms import unit_histogram_sql
 from dpsql.bound.value_steps import LARGEST_VALUE, VALUE_EXPONENT
 from dpsql.cascade.auto_levels import missing_step
 from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
-from dpsql.features.auto_choices import TYPICAL_GROUPS, found_bounds, holds_most
+from dpsql.features.auto_choices import TYPICAL_GROUPS, Integers, found_bounds, holds_most
 from dpsql.features.auto_groups import most_groups
 from dpsql.features.auto_histograms import Question, questions
 from dpsql.features.auto_norms import FEW_KEYS, USUAL_ROWS_PLACES, NormUse, chosen_norm, on_row_lattice, rounded_up
@@ -213,7 +212,9 @@ def release_histograms(
         with runtime.state.locks.exclusive(question.statistic_hash):
             limited = replace(reader, rho_limit=level.limit_nano)
             if question.served(level.share_nano, runtime.state, limited) == level:
-                total += _release(question, level, listed, runtime, reader, timeout_seconds)
+                step = missing_step(level, question.level, runtime.state.side_table)
+                read = partial(_read, question, listed, runtime, timeout_seconds)
+                total += release_places(question.frame, step, read, runtime, reader)
     return total
 
 
@@ -257,35 +258,15 @@ def _prepare(question: Question, runtime: Runtime) -> pa.Table | None:
             "table. AUTO has chosen nothing for them, so only a question that was answered before can be asked"
         )
     listed = public_key_table(frame, runtime)
-    require_runs(
-        frame,
-        (question.statistic,),
-        unit_histogram_sql(frame, question.statistic, STAND_IN_SALT),
-        listed,
-        runtime.engine,
-    )
+    sql = unit_histogram_sql(frame, question.statistic, STAND_IN_SALT)
+    require_runs(frame, (question.statistic,), sql, listed, runtime.engine)
     return listed
 
 
-def _release(
-    question: Question,
-    level: AutoLevel,
-    listed: pa.Table | None,
-    runtime: Runtime,
-    reader: Reader,
-    timeout_seconds: float | None,
-) -> Charged:
-    """Charge a histogram, read it and draw what is due, or derive it from stored points for nothing; and store it."""
-    table, frame, name = runtime.state.side_table, question.frame, question.statistic_hash
-    charged, exact = Charged(), NOTHING_READ
-    if level.due_nano:
-        price = (question.price(level.due_nano),)
-        charged = runtime.state.ledger.charge(frame.rows.unit, price, reader.name, reader.planned_at)
-        # the places of a histogram are a frame of their own, with its salt
-        salt = table.frame_salt(name, frame.rows.unit, [listed_table for listed_table, _ in frame.rows.table_versions])
-        write = partial(unit_histogram_sql, frame, question.statistic, salt)
-        found = read_units(frame, (question.statistic,), write, runtime, listed, timeout_seconds)
-        exact = Exact(None, {question.statistic: question.exact(found.reveal())})
-    source = PointSource(question.statistic, name, name, None, exact, table, runtime.noise_source)
-    store_beside(new_point(source, missing_step(level, question.level, table)), charged, frame, table)
-    return charged
+def _read(
+    question: Question, listed: pa.Table | None, runtime: Runtime, timeout_seconds: float | None, salt: bytes
+) -> Integers:
+    """Return the number of units in each place of a histogram, after the charge for it."""
+    frame, statistic = question.frame, question.statistic
+    write = partial(unit_histogram_sql, frame, statistic, salt)
+    return question.exact(read_units(frame, (statistic,), write, runtime, listed, timeout_seconds).reveal())

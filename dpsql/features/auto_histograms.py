@@ -28,7 +28,7 @@ from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, AutoQuestion, FrameQuery
 from dpsql.noise.rounded_gaussian import slack_delta_zcdp
 from dpsql.plan.features.auto import GROUPS
-from dpsql.state import ChargeItem, Point, SideTable, State, delta_units_up, to_numpy
+from dpsql.state import Point, SideTable, State, to_numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,6 @@ class Question:
         """Return a level with its noise; each place of a unit has a draw, whose precision counts."""
         noise_delta = slack_delta_zcdp(round(self.l2**2), rho_nano / NANO)
         return Level(self.statistic, rho_nano, auto_sigma(rho_nano, self.l2), noise_delta)
-
-    def price(self, due_nano: int) -> ChargeItem:
-        """Return the price of a draw: its level, and the precision of the draw."""
-        return ChargeItem(self.statistic_hash, due_nano, delta_units_up(self.level(due_nano).noise_delta))
 
     def served(self, share_nano: int, state: State, reader: Reader) -> AutoLevel:
         """Return the level that serves a reader, at a query that leaves this share; as `served_level`."""
