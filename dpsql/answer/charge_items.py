@@ -14,14 +14,15 @@ from dpsql.state import ChargeItem, Spent, delta_units_up
 def charge_items(servings: Iterable[Serving], histogram: Histogram) -> tuple[ChargeItem, ...]:
     """Return the price: each draw and its imprecision, and the thresholds that are due."""
     items = []
-    for serving in servings:
-        price = _cost(serving.priced_steps)
-        if price.rho_nano or price.delta_units:
+    for serving in (one for one in servings if one.steps or one.shown_steps):
+        due = _cost(serving.priced_steps)
+        if due.rho_nano or due.delta_units:
             is_gaussian = histogram.is_gaussian or serving.level.statistic != PRESENCE
             # what the steps cost that are needed, where a reader is shown the price of others
             taken = None if serving.shown_steps is None else _cost(serving.steps)
-            name = serving.pin.statistic_hash
-            items.append(ChargeItem(name, price.rho_nano, price.delta_units, is_gaussian, taken=taken))
+            items.append(
+                ChargeItem(serving.pin.statistic_hash, due.rho_nano, due.delta_units, is_gaussian, taken=taken)
+            )
     return tuple(items)
 
 

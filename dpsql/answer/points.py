@@ -88,12 +88,12 @@ def new_points(
     """
     points: list[Point] = []
     thresholds: list[Threshold] = []
-    of_keys = frame_hash(offer.query.frame)
     for serving in offer.servings:
         statistic, name = serving.level.statistic, serving.pin.statistic_hash
-        if statistic.kind in LEFT_OUT_KINDS:
+        if statistic.kind in LEFT_OUT_KINDS or not serving.steps:
             continue
-        frame, histogram = (name, None) if statistic.kind in COVERAGE_KINDS else (of_keys, offer.histogram)
+        of_keys = frame_hash(offer.query.frame), offer.histogram
+        frame, histogram = (name, None) if statistic.kind in COVERAGE_KINDS else of_keys
         source = PointSource(statistic, name, frame, histogram, exact, side_table, noise_source)
         for step in serving.steps:
             if isinstance(step, KeySelection):
@@ -113,9 +113,8 @@ def new_point(source: PointSource, step: Draw | Lowering, release_nano: int = 0)
         release_nano: level of the release that a derived point stems from, if releases are independent; else 0.
 
     """
-    statistic, histogram = source.statistic, source.histogram
-    counts = histogram if statistic == PRESENCE else None
-    stems_from = None
+    statistic, stems_from = source.statistic, None
+    counts = source.histogram if statistic == PRESENCE else None
     if isinstance(step, Draw):
         noisy, release_nano = _drawn(source, step), 0
     else:

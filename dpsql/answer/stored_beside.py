@@ -59,7 +59,7 @@ def store_beside(
     pins: Sequence[Pin] = (),
     measured_groups: Sequence[MeasuredGroups] = (),
 ) -> None:
-    """Store coverage, or a number of rows left out, by itself; its places stand in place of a frame's keys.
+    """Store coverage, a histogram of AUTO, or a number of rows left out, with places in place of a frame's keys.
 
     Where a process ends before the rest of its query is stored, it is there, was shown to nobody, and costs nothing
     when it is asked for again.
