@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dpsql.cascade.serving import Draw, Serving, Step
 from dpsql.mechanism.calibrate import Calibration, Level, level_of
@@ -14,26 +14,29 @@ from dpsql.state import ChargeItem, Spent, delta_units_up
 def charge_items(servings: Iterable[Serving], histogram: Histogram) -> tuple[ChargeItem, ...]:
     """Return the price: each draw and its imprecision, and the thresholds that are due."""
     items = []
-    for serving in servings:
-        steps = serving.steps if serving.shown_steps is None else serving.shown_steps
-        drawn = [step.fresh for step in steps if isinstance(step, Draw)]
-        rho_nano = sum(level.rho_nano for level in drawn)
-        # each part is rounded up by itself, as it is where it is stored
-        parts = (*(level.noise_delta for level in drawn), *(step.delta for step in steps))
-        delta_units = sum(map(delta_units_up, parts))
-        if rho_nano or delta_units:
+    for serving in (one for one in servings if one.steps or one.shown_steps):
+        due = _cost(serving.priced_steps)
+        if due.rho_nano or due.delta_units:
             is_gaussian = histogram.is_gaussian or serving.level.statistic != PRESENCE
-            taken = None if serving.shown_steps is None else _taken(serving.steps)
-            items.append(ChargeItem(serving.pin.statistic_hash, rho_nano, delta_units, is_gaussian, taken=taken))
+            # what the steps cost that are needed, where a reader is shown the price of others
+            taken = None if serving.shown_steps is None else _cost(serving.steps)
+            items.append(
+                ChargeItem(serving.pin.statistic_hash, due.rho_nano, due.delta_units, is_gaussian, taken=taken)
+            )
     return tuple(items)
 
 
-def _taken(steps: Iterable[Step]) -> Spent:
-    """Return what the steps cost that are needed, where a reader is shown the price of others."""
-    found = list(steps)
-    drawn = [step.fresh for step in found if isinstance(step, Draw)]
-    parts = (*(level.noise_delta for level in drawn), *(step.delta for step in found))
+def _cost(steps: Sequence[Step]) -> Spent:
+    """Return the cost of steps: each draw and its imprecision, and the thresholds that are due."""
+    drawn = [step.fresh for step in steps if isinstance(step, Draw)]
+    # each part is rounded up by itself, as it is where it is stored
+    parts = (*(level.noise_delta for level in drawn), *(step.delta for step in steps))
     return Spent(sum(level.rho_nano for level in drawn), sum(map(delta_units_up, parts)))
+
+
+def draw_price(name: str, fresh: Level) -> ChargeItem:
+    """Return the price of a draw without a threshold: its level, and its imprecision."""
+    return ChargeItem(name, fresh.rho_nano, delta_units_up(fresh.noise_delta))
 
 
 def asked_at(ceiling: int, calibration: Calibration) -> tuple[Level, ...]:

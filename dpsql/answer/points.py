@@ -32,11 +32,25 @@ from dpsql.state import Point, SideTable, Threshold, delta_units_up, to_arrow
 
 
 @dataclass(frozen=True)
-class _Cascade:
-    """One statistic of a frame with what is stored of it, and the new points that are to be stored."""
+class PointSource:
+    """What new points of one statistic are made of.
 
-    offer: Offer
-    serving: Serving
+    Attributes:
+        statistic: what is noised.
+        statistic_hash: what its points are stored under.
+        frame_hash: the frame whose keys they belong to; its own hash if it has public places in place of keys.
+        histogram: how the presence count of that frame is noised; None of a statistic that has places.
+        exact: exact values of what is drawn.
+        side_table: where points are stored.
+        noise_source: where noise comes from.
+        new: points that are to be stored.
+
+    """
+
+    statistic: Statistic
+    statistic_hash: str
+    frame_hash: str
+    histogram: Histogram | None
     exact: Exact
     side_table: SideTable
     noise_source: NoiseSource
@@ -49,9 +63,9 @@ class _Cascade:
             StateError: it is of another grid.
 
         """
-        stored = self.side_table.point(self.serving.pin.statistic_hash, rho_nano, release_nano)
+        stored = self.side_table.point(self.statistic_hash, rho_nano, release_nano)
         point = next((one for one in self.new if one.rho_nano == rho_nano), stored)
-        if not point or point.lattice_exponent != self.serving.level.statistic.noise_exponent:
+        if not point or point.lattice_exponent != self.statistic.noise_exponent:
             raise StateError("a stored point is not what its frame needs; declare a new version of the table")
         return Placed(rho_nano, point.sigma, NoisyHistogram(point.values, point.floor))
 
@@ -75,69 +89,70 @@ def new_points(
     points: list[Point] = []
     thresholds: list[Threshold] = []
     for serving in offer.servings:
-        if serving.level.statistic.kind in LEFT_OUT_KINDS:
+        statistic, name = serving.level.statistic, serving.pin.statistic_hash
+        if statistic.kind in LEFT_OUT_KINDS or not serving.steps:
             continue
-        cascade = _Cascade(offer, serving, exact, side_table, noise_source)
+        of_keys = frame_hash(offer.query.frame), offer.histogram
+        frame, histogram = (name, None) if statistic.kind in COVERAGE_KINDS else of_keys
+        source = PointSource(statistic, name, frame, histogram, exact, side_table, noise_source)
         for step in serving.steps:
             if isinstance(step, KeySelection):
-                paid = delta_units_up(step.delta)
-                thresholds.append(Threshold(serving.pin.statistic_hash, step.rho_nano, step.tau, paid))
+                thresholds.append(Threshold(name, step.rho_nano, step.tau, delta_units_up(step.delta)))
             else:
-                cascade.new.append(_drawn(cascade, step) if isinstance(step, Draw) else _lowered(cascade, step))
-        points += cascade.new
+                source.new.append(new_point(source, step, serving.release_nano))
+        points += source.new
     return points, thresholds
 
 
-def _drawn(cascade: _Cascade, draw: Draw) -> Point:
-    statistic, histogram, source = cascade.serving.level.statistic, cascade.offer.histogram, cascade.noise_source
-    level, exact = draw.fresh, cascade.exact.values[statistic]
-    if statistic == PRESENCE:
-        noisy = histogram.draw(exact, cascade.exact.floor, level.sigma, source)
-    elif statistic.kind in COVERAGE_KINDS:
-        noisy = NoisyHistogram(noisy_places(exact, level.sigma, source), 0)
+def new_point(source: PointSource, step: Draw | Lowering, release_nano: int = 0) -> Point:
+    """Draw a point from exact values, or derive it from its neighbours; stores nothing.
+
+    Args:
+        source: what it is made of.
+        step: its level, and how it is made.
+        release_nano: level of the release that a derived point stems from, if releases are independent; else 0.
+
+    """
+    statistic, stems_from = source.statistic, None
+    counts = source.histogram if statistic == PRESENCE else None
+    if isinstance(step, Draw):
+        noisy, release_nano = _drawn(source, step), 0
     else:
-        noisy = NoisyHistogram(noisy_values(exact, statistic, level.sigma, histogram, source), 0)
-    if top_nano := draw.level.rho_nano - level.rho_nano:
-        noisy = risen(cascade.placed(top_nano), Placed(level.rho_nano, level.sigma, noisy))
-    return _point(cascade, draw, noisy)
-
-
-def _lowered(cascade: _Cascade, step: Lowering) -> Point:
-    noise = noise_of(cascade.serving.level.statistic, cascade.offer.histogram, cascade.noise_source)
-    high, *low = (cascade.placed(one.rho_nano, one.release_rho_nano) for one in step.neighbours)
-    made = lowered(high, low[0] if low else None, step.level.rho_nano, noise)
-    release_nano = cascade.serving.release_nano
-    return _point(cascade, step, made, release_nano or high.rho_nano, release_nano)
-
-
-def _point(
-    cascade: _Cascade,
-    step: Draw | Lowering,
-    noisy: NoisyHistogram,
-    source_nano: int | None = None,
-    release_nano: int = 0,
-) -> Point:
-    statistic, histogram = cascade.serving.level.statistic, cascade.offer.histogram
-    counts = statistic == PRESENCE
+        high, *low = (source.placed(one.rho_nano, one.release_rho_nano) for one in step.neighbours)
+        noise = noise_of(statistic, counts, source.noise_source)
+        noisy = lowered(high, low[0] if low else None, step.level.rho_nano, noise)
+        stems_from = release_nano or high.rho_nano
     return Point(
-        statistic_hash=cascade.serving.pin.statistic_hash,
+        statistic_hash=source.statistic_hash,
         rho_nano=step.level.rho_nano,
-        # coverage has places of its own, whatever keys the frame has
-        frame_hash=cascade.serving.pin.statistic_hash
-        if statistic.kind in COVERAGE_KINDS
-        else frame_hash(cascade.offer.query.frame),
+        frame_hash=source.frame_hash,
         values=noisy.values,
         lattice_exponent=statistic.noise_exponent,
         sigma=step.level.sigma,
         tau=step.tau,
         threshold_delta_units=delta_units_up(step.delta),
-        correlation=histogram.correlation if counts else 0.0,
+        correlation=counts.correlation if counts else 0.0,
         floor=noisy.floor,
-        floor_correlation=histogram.floor_correlation if counts else None,
-        source_rho_nano=source_nano,
+        floor_correlation=counts.floor_correlation if counts else None,
+        source_rho_nano=stems_from,
         release_rho_nano=release_nano,
         cells=statistic.cells,
     )
+
+
+def _drawn(source: PointSource, draw: Draw) -> NoisyHistogram:
+    """Draw a fresh release, averaged with the top of the cascade if there is one."""
+    statistic, histogram, level = source.statistic, source.histogram, draw.fresh
+    exact, noise_source = source.exact.values[statistic], source.noise_source
+    if histogram is None:
+        noisy = NoisyHistogram(noisy_places(exact, level.sigma, noise_source), 0)
+    elif statistic == PRESENCE:
+        noisy = histogram.draw(exact, source.exact.floor, level.sigma, noise_source)
+    else:
+        noisy = NoisyHistogram(noisy_values(exact, statistic, level.sigma, histogram, noise_source), 0)
+    if top_nano := draw.level.rho_nano - level.rho_nano:
+        noisy = risen(source.placed(top_nano), Placed(level.rho_nano, level.sigma, noisy))
+    return noisy
 
 
 def noisy_values(
@@ -161,10 +176,11 @@ def noisy_values(
 
 
 def noisy_places(exact: npt.NDArray[np.int64], sigma: float, source: NoiseSource) -> npt.NDArray[np.int64]:
-    """Units in each place of coverage, in steps of the noise, with Gaussian noise.
+    """Units in each place of coverage or of a histogram of AUTO, in steps of the noise, with Gaussian noise.
 
-    *Guarantee*: with sigma = 1 / sqrt(2 rho) rho-zCDP for adding or removing all rows of one unit, which stands in at
-    most one place; up to the draws' precision. *Source*: docs/proofs/coverage.md, Theorem 1.
+    *Guarantee*: with sigma = sqrt(n / (2 rho)) rho-zCDP for adding or removing all rows of one unit, which stands in at
+    most n places; up to the draws' precision. *Source*: Bun and Steinke 2016, Proposition 1.6; docs/proofs/coverage.md,
+    Theorem 1, and docs/proofs/auto.md.
     *Randomness*: one draw per entry.
     """
     noise = source.draw(RoundedGaussian(sigma * 2.0**-NOISE_GRID_EXPONENT), len(exact))

@@ -12,6 +12,7 @@ and joined; no window over all pairs is needed.
 from __future__ import annotations
 
 from dpsql.bound.aggregation import listed_sql, rows_sql, source_sql
+from dpsql.bound.formulations import Formulation
 from dpsql.bound.pairs import Pairs
 from dpsql.bound.value_steps import VALUE_BITS, value_steps
 from dpsql.model.frame import Frame, Statistic
@@ -24,6 +25,30 @@ _NORM_BITS = 20
 """Sums of a unit are squared in parts of 2**-20 of the largest, so that 2**80 of them fit a HUGEINT."""
 _LARGEST_PART = 2**42
 """The largest part that only sums below 2**63 have, which fit a BIGINT."""
+
+
+def unit_histogram_sql(
+    frame: Frame,
+    statistic: Statistic,
+    salt: bytes,
+    formulation: Formulation = "groups_first",
+    pairs: Pairs | None = None,
+) -> str:
+    """Return SQL for the exact histogram of a statistic that AUTO asks for; nothing in it follows from rows.
+
+    Args:
+        frame: whose units are looked at.
+        statistic: the statistic by which units are told apart.
+        salt: that by which joins cut rows.
+        formulation: ``one_row`` if no unit has two rows, so that nothing is grouped by unit.
+        pairs: the table of the frame's pairs, if there is one.
+
+    """
+    has_one_row = formulation == "one_row"
+    if statistic.kind == "groups":
+        return group_counts_sql(frame, salt, has_one_row=has_one_row, pairs=pairs)
+    sql = norms_sql if statistic.kind in ("rows_norm", "sum_norm") else extremes_sql
+    return sql(frame, statistic, salt, has_one_row=has_one_row, pairs=pairs)
 
 
 def group_counts_sql(frame: Frame, salt: bytes, *, has_one_row: bool = False, pairs: Pairs | None = None) -> str:

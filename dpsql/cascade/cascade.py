@@ -53,14 +53,19 @@ Noise = Callable[[int, float], NoisyHistogram]
 """Noise alone, of the statistic's shape: for so many keys, at a standard deviation of each key's own, in units."""
 
 
-def noise_of(statistic: Statistic, histogram: Histogram, source: NoiseSource) -> Noise:
-    """Noise of a statistic's shape, for post-processing: it reads no data and costs nothing."""
+def noise_of(statistic: Statistic, histogram: Histogram | None, source: NoiseSource) -> Noise:
+    """Noise of a statistic's shape, for post-processing: it reads no data and costs nothing.
+
+    Only noise of a presence count depends on the histogram.
+    """
+    if statistic != PRESENCE or histogram is None:
+        return own_noise(statistic.noise_exponent, source)
 
     def of_counts(count: int, sigma: float) -> NoisyHistogram:
         noise = source.draw(CorrelatedGaussian(sigma, histogram.correlation, histogram.floor_correlation), count)
         return NoisyHistogram(noise.values, noise.floor)
 
-    return of_counts if statistic == PRESENCE else own_noise(statistic.noise_exponent, source)
+    return of_counts
 
 
 def own_noise(exponent: int, source: NoiseSource) -> Noise:

@@ -95,7 +95,7 @@ class _SeenCascade(_Cascade):
         shown = self.serving()
         steps = tuple(step for one in shown.steps for step in self._needed(one))
         if not steps and not self._is_stored(shown.level.rho_nano):
-            steps = (self._lowering(shown.level, shown.tau),)
+            steps = (Lowering.among(self._true, shown.level, shown.tau),)
         return replace(shown, steps=steps, shown_steps=shown.steps, is_single_draw=False)
 
     def _known(self, seen: SeenLevels) -> tuple[StoredLevel, ...]:
@@ -145,16 +145,10 @@ class _SeenCascade(_Cascade):
         """
         found = next((one for one in self._true if one.rho_nano == level.rho_nano), None)
         if found is None:
-            return (self._lowering(level, tau),)
+            return (Lowering.among(self._true, level, tau),)
         if tau is None or found.tau is not None:
             return ()
         return (KeySelection(level.rho_nano, found.sigma, tau, 0.0),)
-
-    def _lowering(self, level: Level, tau: float | None) -> Lowering:
-        """Return the step that derives a level from the stored points next to it."""
-        above = [one for one in self._true if one.rho_nano > level.rho_nano][-1:]
-        below = [one for one in self._true if one.rho_nano < level.rho_nano][:1]
-        return Lowering(level, tau, 0.0, (*above, *below))
 
     @cached_property
     def _lattice_of(self) -> tuple[StoredLevel, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from dpsql.mechanism.calibrate import Level
 from dpsql.state import Level as StoredLevel
@@ -44,6 +46,13 @@ class Lowering:
     tau: float | None
     delta: float
     neighbours: tuple[StoredLevel, ...]
+
+    @classmethod
+    def among(cls, stored: Sequence[StoredLevel], level: Level, tau: float | None = None, delta: float = 0.0) -> Self:
+        """Return the step that derives a level from the stored points next to it; these are in order, highest first."""
+        above = [one for one in stored if one.rho_nano > level.rho_nano][-1:]
+        below = [one for one in stored if one.rho_nano < level.rho_nano][:1]
+        return cls(level, tau, delta, (*above, *below))
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,9 +112,7 @@ class _Cascade:
         cut, keys_from = self._thresholds(level) if self._hides else (NO_CUT, ())
         steps: tuple[Step, ...] = ()
         if not found:
-            above = [point for point in self._stored if point.rho_nano > rho_nano][-1:]
-            below = [point for point in self._stored if point.rho_nano < rho_nano][:1]
-            steps = (Lowering(level, cut.tau, cut.delta, (*above, *below)),)
+            steps = (Lowering.among(self._stored, level, cut.tau, cut.delta),)
         elif found not in self._selections:
             steps = tuple(keys for keys in keys_from if keys.rho_nano == rho_nano)
         return self._serving(level, steps, cut.tau, keys_from)

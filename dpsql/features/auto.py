@@ -1,16 +1,8 @@
 """AUTO: what a query leaves to the data, chosen by noisy histograms that are drawn first, and stored.
 
-Charge, draw, store, as for every release; each histogram is a statistic of its own, over public places. Later queries
-of the same rows and groups, at any level, by any mechanism, find a histogram that is sure of what it says, and pay
-nothing for it.
-
-The points of a histogram are a cascade, and which of them chooses for a reader and a level follows from text, policy,
-past releases and stored points alone. Its top is drawn at what a query leaves for AUTO; where the top is not sure of
-what it says, a query that leaves at least a step of the grid more rises it, and pays the difference. Once it is sure
-it stays the top. A reader may be chosen for by points up to what a query at their limit leaves for each question, so
-that what a query shows them adds up to no more than the limit; where the top is above that, they have a point of their
-own, at the step of the grid below it, made of stored points. What an answer was chosen by is kept for its reader and
-level. docs/proofs/auto.md has the rule.
+Each histogram is a statistic of its own, over public places as coverage is, and is released by the steps of a stage:
+charge, read, draw, store. Later queries of the same rows and groups, at any level, by any mechanism, find a histogram
+that is sure of what it says, and pay nothing for it. `cascade.auto_levels` has the rule for the point that serves.
 """
 
 from __future__ import annotations
@@ -19,33 +11,32 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from dpsql.answer.exact import Runtime, prepare_reading, public_key_table, require_runs
 from dpsql.answer.held_pairs import hold_pairs, read_units
+from dpsql.answer.stored_beside import release_places
 from dpsql.bound.coverage import numbers_of
+from dpsql.bound.unit_histograms import unit_histogram_sql
 from dpsql.bound.value_steps import LARGEST_VALUE, VALUE_EXPONENT
-from dpsql.cascade.cascade import Placed, lowered, own_noise, risen
+from dpsql.cascade.auto_levels import missing_step
 from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
-from dpsql.features.auto_choices import TYPICAL_GROUPS, found_bounds, holds_most
+from dpsql.features.auto_choices import TYPICAL_GROUPS, Integers, found_bounds, holds_most
 from dpsql.features.auto_groups import most_groups
-from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
+from dpsql.features.auto_histograms import Question, questions
 from dpsql.features.auto_norms import FEW_KEYS, USUAL_ROWS_PLACES, NormUse, chosen_norm, on_row_lattice, rounded_up
 from dpsql.features.auto_price import may_come, open_price
 from dpsql.features.auto_purposes import groups_for_ratios, ratio_kind, ratio_norm
-from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, auto_share, part_for_auto
-from dpsql.mechanism.histogram import NoisyHistogram
+from dpsql.mechanism.calibrate import AUTO_PARTS, auto_share, part_for_auto
 from dpsql.mechanism.registry import choose_frame, histogram_of
-from dpsql.mechanism.window import free_level
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import NotFound
 from dpsql.model.frame import KEYS_FIRST, NANO, Statistic
 from dpsql.model.private_query import AutoBounds, AutoGroups, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.features.auto import GROUPS, with_max_groups
-from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, to_arrow
+from dpsql.state import Charged, ChargeItem, Point, State
 
 _FEW_ROWS = 4.0
 """The norm of rows where a histogram tells nothing: a row in each of 16 groups, or four in one."""
@@ -94,42 +85,7 @@ def _levels(query: FrameQuery, state: State, reader: Reader) -> tuple[AutoLevel,
     first = may_come(query)[0]
     share = auto_share(first, histogram_of(first.frame))
     limit = reader.rho_limit and part_for_auto(reader.rho_limit, query)
-    return tuple(auto_level(Question(asked), share, state, replace(reader, rho_limit=limit)) for asked in query.auto)
-
-
-def auto_level(question: Question, share_nano: int, state: State, reader: Reader) -> AutoLevel:
-    """Where a reader stands with a question, at a query that leaves this level for it.
-
-    Args:
-        question: what is asked of the data.
-        share_nano: what the query leaves for it.
-        state: the state file.
-        reader: who asks, limited to what a query at their limit leaves for it.
-
-    """
-    table, name = state.side_table, question.statistic_hash
-    stored, at_level = table.levels(name), partial(AutoLevel, name, share_nano, limit_nano=reader.rho_limit)
-    if not stored:
-        return at_level(share_nano, due_nano=share_nano, is_stored=False)
-
-    def sure(rho_nano: int) -> bool:
-        return question.is_sure(question.point(table, rho_nano))
-
-    kept = state.history.auto_level(name, reader.name, share_nano, reader.rho_limit)
-    if kept is not None:
-        return at_level(kept, is_sure=sure(kept))
-    top = stored[0].rho_nano
-    if not reader.may_see(top):
-        own = free_level(int(reader.most_nano))
-        is_stored = any(one.rho_nano == own for one in stored)
-        return at_level(own, is_stored=is_stored, is_sure=is_stored and sure(own))
-    is_sure = sure(top)
-    draws = sum(one.source_rho_nano is None for one in stored)
-    # without rows nothing is drawn any more
-    may_draw = draws < MOST_DRAWN and bool(question.frame.rows_sql.relation)
-    if is_sure or not may_draw or free_level(share_nano) <= free_level(top):
-        return at_level(top, is_sure=is_sure)
-    return at_level(share_nano, due_nano=share_nano - top, is_stored=False)
+    return tuple(Question(asked).served(share, state, replace(reader, rho_limit=limit)) for asked in query.auto)
 
 
 def found_so_far(
@@ -222,7 +178,7 @@ def _settled(query: FrameQuery, state: State, key_count: int | None) -> FrameQue
     return choose_frame(with_max_groups(query, asked, asked.chosen or most_groups(query, asked, state, key_count)))
 
 
-def draw(
+def release_histograms(
     query: FrameQuery,
     runtime: Runtime,
     reader: Reader,
@@ -254,13 +210,11 @@ def draw(
     _hold_pairs(query, prepared, runtime)
     for question, level, listed in prepared:
         with runtime.state.locks.exclusive(question.statistic_hash):
-            reader_here = replace(reader, rho_limit=level.limit_nano)
-            if auto_level(question, level.share_nano, runtime.state, reader_here) != level:
-                continue
-            if level.due_nano:
-                total += _draw(question, level, listed, runtime, reader, timeout_seconds)
-            else:
-                _lower(question, level.rho_nano, runtime)
+            limited = replace(reader, rho_limit=level.limit_nano)
+            if question.served(level.share_nano, runtime.state, limited) == level:
+                step = missing_step(level, question.level, runtime.state.side_table)
+                read = partial(_read, question, listed, runtime, timeout_seconds)
+                total += release_places(question.frame, step, read, runtime, reader)
     return total
 
 
@@ -304,65 +258,15 @@ def _prepare(question: Question, runtime: Runtime) -> pa.Table | None:
             "table. AUTO has chosen nothing for them, so only a question that was answered before can be asked"
         )
     listed = public_key_table(frame, runtime)
-    require_runs(frame, (question.statistic,), question.sql(STAND_IN_SALT), listed, runtime.engine)
+    sql = unit_histogram_sql(frame, question.statistic, STAND_IN_SALT)
+    require_runs(frame, (question.statistic,), sql, listed, runtime.engine)
     return listed
 
 
-def _draw(
-    question: Question,
-    level: AutoLevel,
-    listed: pa.Table | None,
-    runtime: Runtime,
-    reader: Reader,
-    timeout_seconds: float | None,
-) -> Charged:
-    """Charge the rise, draw it, average it with the top where there is one, and store that."""
-    table, frame, name = runtime.state.side_table, question.frame, question.statistic_hash
-    item = ChargeItem(name, level.due_nano, question.noise_units(level.due_nano))
-    charged = runtime.state.ledger.charge(frame.rows.unit, (item,), reader.name, reader.planned_at)
-    # keys of a frame are written once, and every statistic here has places of its own
-    salt = table.frame_salt(name, frame.rows.unit, [listed_table for listed_table, _ in frame.rows.table_versions])
-    write = partial(question.sql, salt)
-    exact = read_units(frame, (question.statistic,), write, runtime, listed, timeout_seconds)
-    drawn = noisy_histogram(question.exact(exact.reveal()), level.due_nano, question.l2, runtime.noise_source)
-    fresh = Placed(level.due_nano, auto_sigma(level.due_nano, question.l2), NoisyHistogram(drawn, 0))
-    is_first = level.due_nano == level.rho_nano
-    noisy = fresh.noisy if is_first else risen(_placed(question, table, level.rho_nano - level.due_nano), fresh)
-    places = pa.table({"place": to_arrow(np.arange(question.place_count))}) if is_first else None
-    table.store(
-        name,
-        Additions(
-            new_keys=places, points=(_point(question, noisy, level.rho_nano, None),), charge_ids=charged.charge_ids
-        ),
-    )
-    return charged
-
-
-def _lower(question: Question, rho_nano: int, runtime: Runtime) -> None:
-    """Make the point at a reader's own level of its neighbours; reads no data and charges nothing."""
-    table, name = runtime.state.side_table, question.statistic_hash
-    stored = [one.rho_nano for one in table.levels(name)]
-    above = [one for one in stored if one > rho_nano][-1]
-    below = [_placed(question, table, one) for one in stored if one < rho_nano][:1]
-    noise = own_noise(question.statistic.noise_exponent, runtime.noise_source)
-    made = lowered(_placed(question, table, above), below[0] if below else None, rho_nano, noise)
-    table.store(name, Additions(points=(_point(question, made, rho_nano, above),)))
-
-
-def _placed(question: Question, table: SideTable, rho_nano: int) -> Placed:
-    point = question.point(table, rho_nano)
-    return Placed(rho_nano, point.sigma, NoisyHistogram(point.values, 0))
-
-
-def _point(question: Question, noisy: NoisyHistogram, rho_nano: int, source_nano: int | None) -> Point:
-    return Point(
-        statistic_hash=question.statistic_hash,
-        rho_nano=rho_nano,
-        frame_hash=question.statistic_hash,
-        values=noisy.values,
-        lattice_exponent=question.statistic.noise_exponent,
-        sigma=auto_sigma(rho_nano, question.l2),
-        tau=None,
-        threshold_delta_units=0,
-        source_rho_nano=source_nano,
-    )
+def _read(
+    question: Question, listed: pa.Table | None, runtime: Runtime, timeout_seconds: float | None, salt: bytes
+) -> Integers:
+    """Return the number of units in each place of a histogram, after the charge for it."""
+    frame, statistic = question.frame, question.statistic
+    write = partial(unit_histogram_sql, frame, statistic, salt)
+    return question.exact(read_units(frame, (statistic,), write, runtime, listed, timeout_seconds).reveal())

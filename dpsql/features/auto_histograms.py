@@ -10,24 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from dpsql.bound.formulations import Formulation
-from dpsql.bound.pairs import Pairs
-from dpsql.bound.unit_histograms import NORM_PLACES, extremes_sql, group_counts_sql, norms_sql
+from dpsql.bound.unit_histograms import NORM_PLACES
+from dpsql.cascade.auto_levels import served_level
+from dpsql.cascade.reader import Reader
 from dpsql.features.auto_choices import EXTREMES_L2, PLACES, Integers, binned, placed, sure_bounds, sure_groups
 from dpsql.features.auto_norms import sure_norm
+from dpsql.mechanism.calibrate import Level
 from dpsql.mechanism.histogram import FLOAT_SLACK
 from dpsql.model.auto_level import AutoLevel
-from dpsql.model.frame import NANO, NOISE_GRID_EXPONENT, Frame, Statistic
+from dpsql.model.frame import NANO, Frame, Statistic
 from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, AutoQuestion, FrameQuery
-from dpsql.noise.entropy import NoiseSource
-from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta_zcdp
+from dpsql.noise.rounded_gaussian import slack_delta_zcdp
 from dpsql.plan.features.auto import GROUPS
-from dpsql.state import Point, SideTable, delta_units_up, to_numpy
+from dpsql.state import Point, SideTable, State, to_numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +68,6 @@ class Question:
             return len(self.asked.candidates)
         return NORM_PLACES if self._is_norm else 2 * PLACES
 
-    def sql(self, salt: bytes, formulation: Formulation = "groups_first", pairs: Pairs | None = None) -> str:
-        """Return SQL for the exact histogram; nothing of the data.
-
-        Args:
-            salt: that by which joins cut rows.
-            formulation: ``one_row`` if no unit has two rows, so that nothing is grouped by unit.
-            pairs: the table of the frame's pairs, if there is one.
-
-        """
-        has_one_row = formulation == "one_row"
-        if isinstance(self.asked, AutoGroups):
-            return group_counts_sql(self.frame, salt, has_one_row=has_one_row, pairs=pairs)
-        sql = norms_sql if self._is_norm else extremes_sql
-        return sql(self.frame, self.asked.statistic, salt, has_one_row=has_one_row, pairs=pairs)
-
     def exact(self, table: pa.Table) -> Integers:
         """Number of units in each place."""
         units = to_numpy(table.column("units")).astype(np.int64)
@@ -93,9 +79,15 @@ class Question:
         upper = to_numpy(table.column("upper").cast(pa.int8())).astype(np.bool_)
         return placed(upper, place, units)
 
-    def noise_units(self, rho_nano: int) -> int:
-        """Delta units that the precision of one draw costs, on the places that a unit stands in."""
-        return delta_units_up(slack_delta_zcdp(round(self.l2**2), rho_nano / NANO))
+    def level(self, rho_nano: int) -> Level:
+        """Return a level with its noise; each place of a unit has a draw, whose precision counts."""
+        noise_delta = slack_delta_zcdp(round(self.l2**2), rho_nano / NANO)
+        return Level(self.statistic, rho_nano, auto_sigma(rho_nano, self.l2), noise_delta)
+
+    def served(self, share_nano: int, state: State, reader: Reader) -> AutoLevel:
+        """Return the level that serves a reader, at a query that leaves this share; as `served_level`."""
+        is_sure, has_rows = partial(self.is_sure, state.side_table), bool(self.frame.rows_sql.relation)
+        return served_level(self.statistic_hash, share_nano, state, reader, is_sure, has_rows=has_rows)
 
     def point(self, side_table: SideTable, rho_nano: int) -> Point:
         """The stored histogram of a level."""
@@ -104,8 +96,9 @@ class Question:
             raise AssertionError("a histogram is stored over its places")
         return point
 
-    def is_sure(self, point: Point) -> bool:
-        """Whether a stored histogram says enough for a choice that later queries keep."""
+    def is_sure(self, side_table: SideTable, rho_nano: int) -> bool:
+        """Return whether the stored histogram of a level says enough for a choice that later queries keep."""
+        point = self.point(side_table, rho_nano)
         sure = sure_groups if isinstance(self.asked, AutoGroups) else sure_norm if self._is_norm else sure_bounds
         return sure(point.noisy_values, point.sigma)
 
@@ -118,14 +111,3 @@ def questions(query: FrameQuery) -> Iterator[tuple[Question, AutoLevel]]:
 def auto_sigma(rho_nano: int, l2: float) -> float:
     """Noise of a histogram of which one unit moves this much in the l2 norm."""
     return FLOAT_SLACK * l2 / math.sqrt(2.0 * rho_nano / NANO)
-
-
-def noisy_histogram(exact: Integers, rho_nano: int, l2: float, source: NoiseSource) -> Integers:
-    """Units in each place with Gaussian noise, in steps of the noise's grid.
-
-    *Guarantee*: rho-zCDP at ``rho_nano`` when all rows of one unit are added or removed, if it stands in l2 squared
-    places (docs/proofs/auto.md). *Source*: Bun and Steinke 2016, Proposition 1.6.
-    *Randomness*: one draw for each place.
-    """
-    sigma_steps = auto_sigma(rho_nano, l2) * 2.0**-NOISE_GRID_EXPONENT
-    return (exact << -NOISE_GRID_EXPONENT) + source.draw(RoundedGaussian(sigma_steps), len(exact))

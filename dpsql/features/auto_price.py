@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dpsql.answer.charge_items import draw_price
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_histograms import questions
 from dpsql.features.query_kind import OpenTerms
@@ -26,11 +27,8 @@ def may_come(query: FrameQuery) -> tuple[FrameQuery, ...]:
 
 def open_price(query: FrameQuery) -> tuple[ChargeItem, ...]:
     """Return the price of the histograms that are not stored yet: the rise of each, and the precision of its draw."""
-    return tuple(
-        ChargeItem(question.statistic_hash, level.due_nano, question.noise_units(level.due_nano))
-        for question, level in questions(query)
-        if level.due_nano
-    )
+    due = ((question, level.due_nano) for question, level in questions(query) if level.due_nano)
+    return tuple(draw_price(question.statistic_hash, question.level(due_nano)) for question, due_nano in due)
 
 
 def asked_nano(query: FrameQuery, calibration: Calibration) -> int:

@@ -10,7 +10,7 @@ from dpsql.answer.inquiry import Inquiry
 from dpsql.cascade.reader import Reader
 from dpsql.engine import Definitions, redefined
 from dpsql.errors import StateError
-from dpsql.features.auto import PlanAgain, draw
+from dpsql.features.auto import PlanAgain, release_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.kinds import open_kind_of
 from dpsql.features.known_keys import awaits_keys, draw_first_round
@@ -67,7 +67,7 @@ def chosen_plan(
         timeout_seconds: limit on reading raw data, for each thing that is drawn.
 
     Raises:
-        DpsqlError: as `draw` and `draw_first_round`; charges stay and pay for asking again.
+        DpsqlError: as `release_histograms` and `draw_first_round`; charges stay and pay for asking again.
 
     """
     for _ in range(_MOST_PLANS):
@@ -76,7 +76,7 @@ def chosen_plan(
             # what comes after AUTO fails before it is charged
             open_kind_of(query).require_open_runs(query, runtime, reader)
             later = price_of_outcomes(query, again, runtime.state, reader)
-            charge = draw(query.first, runtime, reader, timeout_seconds, later)
+            charge = release_histograms(query.first, runtime, reader, timeout_seconds, later)
             chosen = replace(chosen, auto_charge=chosen.auto_charge + charge)
         elif awaits_keys(query, runtime.state, reader):
             inquiry = Inquiry(reader, query_hash(query), timeout_seconds, Charged())

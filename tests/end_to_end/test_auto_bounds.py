@@ -13,11 +13,12 @@ from scipy import stats
 import dpsql
 from dpsql.accounting.profile import smallest_threshold
 from dpsql.accounting.sparse_histogram import SparseProfile
+from dpsql.answer.points import noisy_places
 from dpsql.bound.unit_histograms import extremes_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features.auto_choices import EXTREMES_L2, PLACES, found_bounds, placed
-from dpsql.features.auto_histograms import auto_sigma, noisy_histogram
+from dpsql.features.auto_histograms import auto_sigma
 from dpsql.model.private_query import AutoBounds
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.receipts import receipt_of
@@ -178,10 +179,10 @@ def test_values_are_inside_the_ends_of_their_places() -> None:
 
 def _passing(scale: float) -> int:
     """Of 600 empty histograms, those in which a place passes the threshold for probability 0.2."""
-    source, rho_nano = seeded_noise(6), 10_000_000
-    tau = smallest_threshold(SparseProfile(max_groups=2 * PLACES, sigma=auto_sigma(rho_nano, EXTREMES_L2)), 0.2) * scale
+    source, sigma = seeded_noise(6), auto_sigma(10_000_000, EXTREMES_L2)
+    tau = smallest_threshold(SparseProfile(max_groups=2 * PLACES, sigma=sigma), 0.2) * scale
     empty = np.zeros(600 * 2 * PLACES, dtype=np.int64)
-    noisy = noisy_histogram(empty, rho_nano, EXTREMES_L2, source).reshape(600, -1) * 2.0**-20
+    noisy = noisy_places(empty, sigma, source).reshape(600, -1) * 2.0**-20
     return int((noisy.max(axis=1) > tau).sum())
 
 

@@ -15,11 +15,11 @@ import pytest
 from scipy import stats
 
 import dpsql
+from dpsql.answer import points
 from dpsql.bound.unit_histograms import group_counts_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.engine.transaction import Transaction
-from dpsql.features import auto as auto_module
 from dpsql.features import auto_histograms
 from dpsql.features.auto_choices import Expected, binned, chosen_groups
 from dpsql.mechanism.window import free_level
@@ -174,7 +174,7 @@ def test_a_charge_that_no_histogram_was_stored_for_is_used_up(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as broken:
-        place: tuple[Any, str] = (Transaction, "run") if moment == "read" else (auto_module, "noisy_histogram")
+        place: tuple[Any, str] = (Transaction, "run") if moment == "read" else (points, "noisy_places")
         broken.setattr(*place, crash)
         with pytest.raises((RuntimeError, dpsql.DpsqlError)):
             fresh.sql(text())

@@ -19,10 +19,9 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.answer import stage
+from dpsql.answer import points, stage
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine.transaction import Transaction
-from dpsql.features import auto as auto_module
 from dpsql.features.auto_choices import EXTREMES_L2
 from dpsql.features.auto_histograms import Question, questions
 from dpsql.mechanism.window import free_level
@@ -361,8 +360,8 @@ def crash(*_: Any, **__: Any) -> Any:
 LATE = ("read", "drawn")
 MOMENTS: dict[str, tuple[Any, str]] = {
     "charged": (Transaction, "run"),
-    "read": (auto_module, "noisy_histogram"),
-    "drawn": (auto_module, "risen"),
+    "read": (points, "noisy_places"),
+    "drawn": (points, "risen"),
     "averaged": (SideTable, "store"),
 }
 
@@ -401,7 +400,7 @@ def test_a_charge_that_was_made_for_it_counts_towards_what_is_left(
     """The budget is just enough for one question; a crash after AUTO's charge does not make it too little."""
     fresh.sql("CALL dp_unit('unit', rho_budget := 0.32, delta_threshold := 1e-3, delta_conversion := 1e-6)")
     with monkeypatch.context() as broken:
-        broken.setattr(auto_module, "noisy_histogram", crash)
+        broken.setattr(points, "noisy_places", crash)
         with pytest.raises(RuntimeError):
             ask(fresh, GROUPED, SENSIBLE)
     assert charged(fresh, GROUPED) == share(SENSIBLE)
@@ -531,10 +530,10 @@ def test_what_rose_and_what_was_lowered_has_the_noise_of_its_level(session: dpsq
 @pytest.mark.parametrize("fault", ["no average", "no noise"])
 def test_the_check_catches_a_wrong_step(session: dpsql.Session, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "no average":
-        monkeypatch.setattr(auto_module, "risen", lambda held, fresh: fresh.noisy)
+        monkeypatch.setattr(points, "risen", lambda held, fresh: fresh.noisy)
         assert _law(session)["risen"] < 1e-7
     else:
-        monkeypatch.setattr(auto_module, "lowered", lambda high, low, rho_nano, noise: high.noisy)
+        monkeypatch.setattr(points, "lowered", lambda high, low, rho_nano, noise: high.noisy)
         assert _law(session)["lowered"] < 1e-7
 
 
@@ -581,7 +580,7 @@ def expected_due(session: dpsql.Session, sql: str, reader: str, rho: float, *, n
     is_top_seen = limit is None or stored[0] <= share(limit)
     only = question(session, sql)
     is_step = int(4 * math.log2(asked) + 1e-9) > int(4 * math.log2(stored[0]) + 1e-9)
-    if new and is_top_seen and is_step and not only.is_sure(only.point(table, stored[0])):
+    if new and is_top_seen and is_step and not only.is_sure(table, stored[0]):
         return asked - stored[0]
     return 0
 

@@ -131,7 +131,7 @@ def test_the_table_and_its_transaction_end_with_the_question(
     asked(session, NOTHING_NAMED[0])
     assert len(ended) == 1
     with monkeypatch.context() as broken:
-        broken.setattr("dpsql.features.auto.noisy_histogram", lambda *_: pytest.fail("drawn"))
+        broken.setattr("dpsql.answer.points.noisy_places", lambda *_: pytest.fail("drawn"))
         with pytest.raises(pytest.fail.Exception):
             asked(session, NOTHING_NAMED[1])
     assert len(ended) == 2

@@ -6,6 +6,7 @@ What is read is the same to the bit, whatever else is asked, and the constraint 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from dpsql.answer.left_out_values import write_left_out
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import coverage_sql
 from dpsql.bound.formulations import Formulation
+from dpsql.bound.unit_histograms import unit_histogram_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, catalog, database
 from dpsql.engine.connection import Cursor
@@ -112,7 +114,8 @@ def test_histograms_of_auto_are_the_same_to_the_bit(session: dpsql.Session, boun
     kinds = set()
     for asked in query.first.auto:
         question = Question(asked)
-        texts = (question.sql(bytes(16)), question.sql(bytes(16), "one_row"))
+        write = partial(unit_histogram_sql, question.frame, question.statistic, bytes(16))
+        texts = (write(), write("one_row"))
         found = [session.connection.sql(sql).fetchall() for sql in texts]
         assert sorted(found[0]) == sorted(found[1])
         assert sum(row[-1] for row in found[0]) >= 400

@@ -14,15 +14,16 @@ import pytest
 
 import dpsql
 from dpsql.answer import points
+from dpsql.answer.points import PointSource
 from dpsql.answer.policy_view import environment
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.cascade.serving import Draw
 from dpsql.errors import DpsqlError
+from dpsql.mechanism.histogram import NoisyHistogram
 from dpsql.model.frame import Frame
 from dpsql.model.identity import query_hash
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
-from dpsql.state import Point
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.receipts import of_the_text
 from tests.noise_sources import seeded_noise
@@ -417,13 +418,13 @@ def test_a_key_that_is_left_out_of_a_rise_tells_that_its_rows_are_gone(
     """The attack on the naive rule: its number stays what it was, to the last digit."""
     whole = points._drawn
 
-    def only_what_has_rows(cascade: Any, draw: Draw) -> Point:
-        made = whole(cascade, draw)
+    def only_what_has_rows(source: PointSource, draw: Draw) -> NoisyHistogram:
+        made = whole(source, draw)
         top_nano = draw.level.rho_nano - draw.fresh.rho_nano
         if not top_nano:
             return made
-        gone = cascade.exact.values[cascade.serving.level.statistic] == 0
-        held = cascade.placed(top_nano).noisy
+        gone = source.exact.values[source.statistic] == 0
+        held = source.placed(top_nano).noisy
         return dataclasses.replace(made, values=np.where(gone, held.values, made.values))
 
     monkeypatch.setattr(points, "_drawn", only_what_has_rows)

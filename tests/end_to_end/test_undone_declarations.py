@@ -341,7 +341,7 @@ def test_a_plan_from_before_a_change_is_never_charged(session: dpsql.Session, hi
 
     def charge() -> None:
         if histogram:
-            auto.draw(query.first, runtime, reader, None, ChargeItem("later", 0, 0))
+            auto.release_histograms(query.first, runtime, reader, None, ChargeItem("later", 0, 0))
         else:
             answer(Chosen(query, reader), runtime, timeout_seconds=None)
 

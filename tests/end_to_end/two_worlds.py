@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import duckdb
@@ -22,20 +21,17 @@ import pytest
 from dpsql.answer import left_out_stage, stage
 from dpsql.answer.coverage_values import Places, read_coverage
 from dpsql.answer.exact import Exact, Reading, Runtime, read_exact
-from dpsql.answer.held_pairs import read_units
 from dpsql.answer.left_out_values import read_left_out
 from dpsql.answer.offer import Offer
+from dpsql.answer.stored_beside import release_places
 from dpsql.bound.left_out import PART_BITS
 from dpsql.bound.statement import Bounded
-from dpsql.cascade.reader import Reader
-from dpsql.cascade.serving import Draw
+from dpsql.cascade.serving import Draw, Lowering
 from dpsql.engine import DuckDBEngine, Engine
 from dpsql.features import auto
-from dpsql.features.auto_histograms import Question, auto_sigma
-from dpsql.model.auto_level import AutoLevel
+from dpsql.features.auto_histograms import Question
 from dpsql.model.frame import NANO, PRESENCE, Frame, Statistic
 from dpsql.model.statistic_kinds import COVERAGE_KINDS, COVERED_KINDS, LEFT_OUT_KINDS
-from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.state import Charged
 
 Steps = dict[tuple[Any, ...], int]
@@ -144,30 +140,24 @@ def watched(beside: duckdb.DuckDBPyConnection) -> Iterator[Worlds]:
         worlds.found.update({(bounded.frame, each): (_places(one[each]), _places(other[each])) for each in one})
         return one
 
-    def asking(
-        question: Question,
-        level: AutoLevel,
-        listed: pa.Table | None,
-        runtime: Runtime,
-        reader: Reader,
-        timeout: float | None,
-    ) -> Charged:
-        frame, charged = question.frame, draw(question, level, listed, runtime, reader, timeout)
-        # joins cut rows by the salt; these examples have none
-        write = partial(question.sql, STAND_IN_SALT)
-        one, other = (
-            question.exact(read_units(frame, (question.statistic,), write, each, listed, timeout).reveal())
-            for each in (runtime, elsewhere(runtime))
-        )
-        squared = float(((one - other).astype(np.float64) ** 2).sum())
-        sigma = auto_sigma(level.due_nano, question.l2)
-        worlds.auto_losses.append((squared / (2.0 * sigma**2), charged.rho_nano / NANO))
+    def looking(question: Question, listed: pa.Table | None, runtime: Runtime, *of: Any) -> npt.NDArray[np.int64]:
+        one, other = (look(question, listed, each, *of) for each in (runtime, elsewhere(runtime)))
+        moved.append(float(((one - other).astype(np.float64) ** 2).sum()))
+        return one
+
+    def asking(frame: Frame, step: Draw | Lowering, *of: Any) -> Charged:
+        charged = release_places(frame, step, *of)
+        if isinstance(step, Draw):
+            worlds.auto_losses.append((moved.pop() / (2.0 * step.fresh.sigma**2), charged.rho_nano / NANO))
         return charged
 
-    charge_offers, draw = stage.charge_offers, auto._draw
+    moved: list[float] = []
+    look = auto._read
+    charge_offers = stage.charge_offers
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "charge_offers", charging)
-        patch.setattr(auto, "_draw", asking)
+        patch.setattr(auto, "_read", looking)
+        patch.setattr(auto, "release_places", asking)
         patch.setattr(stage, "read_exact", reading)
         patch.setattr(stage, "read_coverage", covering)
         patch.setattr(left_out_stage, "read_left_out", measuring)

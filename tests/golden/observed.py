@@ -42,7 +42,7 @@ def observed() -> Iterator[list[Entry]]:
     watch = _Watch()
     with (
         mock.patch.object(StatementRunner, "plan", watch.planned),
-        mock.patch.object(auto_plans, "draw", watch.drawn),
+        mock.patch.object(auto_plans, "release_histograms", watch.drawn),
         mock.patch.object(runner, "answer", watch.answered),
         mock.patch.object(runner, "explain_table", watch.explained),
     ):
@@ -75,7 +75,7 @@ class _Watch:
             return self._plan
 
         self.planned = planned
-        self._answer, self._draw, self._explain = runner.answer, auto.draw, explain.explain_table
+        self._answer, self._draw, self._explain = runner.answer, auto.release_histograms, explain.explain_table
 
     def drawn(self, *arguments: Any) -> Charged:
         """Note the plan before AUTO draws, and that what follows in this session depends on noise."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpsql.answer.points import noisy_places
 from dpsql.features.auto_choices import (
     EXTREMES_L2,
     PLACES,
@@ -15,7 +16,7 @@ from dpsql.features.auto_choices import (
     sure_groups,
     sure_places,
 )
-from dpsql.features.auto_histograms import auto_sigma, noisy_histogram
+from dpsql.features.auto_histograms import auto_sigma
 from dpsql.plan.features.auto import candidates
 from tests.noise_sources import seeded_noise
 
@@ -27,7 +28,7 @@ def _passing(scale: float) -> int:
     """Of 2,000 histograms of noise alone, those with a place that surely holds units, at probability 0.2."""
     source, sigma = seeded_noise(6), auto_sigma(RHO_NANO, 1.0)
     empty = np.zeros(2000 * len(ENDS), dtype=np.int64)
-    noisy = noisy_histogram(empty, RHO_NANO, 1.0, source).reshape(2000, -1) * 2.0**-20
+    noisy = noisy_places(empty, sigma, source).reshape(2000, -1) * 2.0**-20
     return sum(bool(sure_places(one, sigma * scale, len(ENDS), 0.2).any()) for one in noisy)
 
 
@@ -42,7 +43,7 @@ def test_noise_alone_is_not_sure() -> None:
     source = seeded_noise(7)
     for places, l2, sure in ((len(ENDS), 1.0, sure_groups), (2 * PLACES, EXTREMES_L2, sure_bounds)):
         for _ in range(50):
-            drawn = noisy_histogram(np.zeros(places, dtype=np.int64), RHO_NANO, l2, source)
+            drawn = noisy_places(np.zeros(places, dtype=np.int64), auto_sigma(RHO_NANO, l2), source)
             assert not sure(drawn.astype(np.float64) * 2.0**-20, auto_sigma(RHO_NANO, l2))
 
 

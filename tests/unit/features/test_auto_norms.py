@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpsql
+from dpsql.answer.points import noisy_places
 from dpsql.bound.unit_histograms import NORM_PLACES, NORM_STEPS_PER_DOUBLING, norms_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features import auto_norms
 from dpsql.features.auto_choices import held_units
-from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram
+from dpsql.features.auto_histograms import Question, auto_sigma
 from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, _with_tail, chosen_norm, rounded_up, sure_norm
 from dpsql.model.private_query import AutoBounds
 from dpsql.sql.statements import SelectStatement, read_statement
@@ -215,10 +216,9 @@ def _mean_excess(law: Callable[[np.random.Generator, int], Floats], number: int)
 
 
 def test_noise_alone_seldom_chooses_and_is_not_sure() -> None:
-    source, rho_nano = seeded_noise(9), 10_000_000
-    sigma, chosen = auto_sigma(rho_nano, 1.0), 0
+    source, sigma, chosen = seeded_noise(9), auto_sigma(10_000_000, 1.0), 0
     for _ in range(100):
-        drawn = noisy_histogram(np.zeros(NORM_PLACES, dtype=np.int64), rho_nano, 1.0, source)
+        drawn = noisy_places(np.zeros(NORM_PLACES, dtype=np.int64), sigma, source)
         noisy = drawn.astype(np.float64) * 2.0**-20
         assert chosen_norm(noisy, sigma, PRIVATE) is None
         chosen += chosen_norm(noisy, sigma, NormUse(0.3, 8, None, USUAL_ROWS_PLACES)) is not None
