@@ -108,7 +108,7 @@ def test_a_cap_that_is_too_low_is_answered_with_its_half_width_and_marked(clinic
     )
     assert width
     assert widths(receipt)["n"] <= float(width[1]) <= 1.01 * widths(receipt)["n"]
-    assert str(answer).split("\n\n")[1].startswith("missed  the target is not reached: n has a half width of")
+    assert str(answer).split("\n\n")[1].startswith("missed  n has a half width of")
     assert explained(clinic, BY_WARD, target_half_width=20, max_rho=0.01)["target", "reached"] == missed
     # what the sentence says to write is enough, and hardly more than that
     enough = float(width[2].removeprefix("max_rho = "))
