@@ -22,7 +22,7 @@ from dpsql.answer.near_threshold import Hidden, hidden_counts
 from dpsql.model.estimates import AnyUnit, Estimate, LinearValue, NoValue, RunningSum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets, Finish, FrameQuery
-from dpsql.model.top_rows import TopRows
+from dpsql.model.top_rows import WINDOW, TopRows
 
 Integers = npt.NDArray[np.intp]
 FAR = 0.1
@@ -176,9 +176,10 @@ def picked_places(order: RowOrder, frame: NoisyFrame, among: slice | Integers, t
 
 def notes_of_rows(finish: Finish) -> tuple[str, ...]:
     """Return what plans and receipts say of rows that are picked by their numbers."""
+    found = [row_words.LIMIT_WIDENS.format(side=side_of(finish.top))] if finish.top else []
     if finish.picks:
-        return (row_words.PICKED.format(clause=finish.picks),)
-    return (row_words.LIMIT_WIDENS.format(side=side_of(finish.top)),) if finish.top else ()
+        found.append(row_words.RANKED if finish.picks == WINDOW else row_words.PICKED.format(clause=finish.picks))
+    return tuple(found)
 
 
 def side_of(top: TopRows) -> str:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WINDOW = "a window"
+"""What orders groups by their numbers, in place of a clause that picks them."""
+AROUND = "the query around the answer"
+"""What picks rows of an answer, in place of a clause of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopRows:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import dpsql
-from dpsql.answer.row_words import PICKED
+from dpsql.answer.row_words import PICKED, RANKED
 from tests.end_to_end.prepared import with_declarations
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
@@ -86,7 +86,51 @@ def test_rows_that_no_number_picks_keep_their_intervals(session: dpsql.Session, 
     assert (receipt.notes, receipt.columns) == (plain.notes, plain.columns)
 
 
-@pytest.mark.parametrize(("clauses", "clause"), [("HAVING n > 100", "HAVING"), ("ORDER BY n + cost LIMIT 3", "LIMIT")])
+@pytest.mark.parametrize(
+    ("clauses", "clause"),
+    [
+        ("HAVING n > 100", "HAVING"),
+        ("HAVING dp_interval_low(n) > 100", "HAVING"),
+        ("ORDER BY n + cost LIMIT 3", "LIMIT"),
+        ("ORDER BY dp_interval_low(n) DESC LIMIT 3", "LIMIT"),
+        ("QUALIFY row_number() OVER (ORDER BY dp_interval_low(n)) < 3", "QUALIFY"),
+        ("ORDER BY n OFFSET 3", "OFFSET"),
+    ],
+)
 def test_other_clauses_that_pick_by_numbers_have_a_note(session: dpsql.Session, clauses: str, clause: str) -> None:
     assert set(factors(session, clauses).values()) == {1.0}
     assert PICKED.format(clause=clause) in asked(session, clauses)[1].notes
+
+
+@pytest.mark.parametrize("clauses", ["ORDER BY month, n LIMIT 3", "QUALIFY row_number() OVER (ORDER BY month) < 3"])
+def test_clauses_that_pick_by_keys_have_no_note(session: dpsql.Session, clauses: str) -> None:
+    assert asked(session, clauses)[1].notes == asked(session, "")[1].notes
+
+
+def test_a_window_orders_groups_and_picks_none(session: dpsql.Session) -> None:
+    text = QUESTION.replace("month,", "month, rank() OVER (ORDER BY count(DISTINCT patient) DESC) AS place,", 1)
+    notes = receipt_of(session.sql(text, rho=RHO)).notes
+    assert RANKED in notes
+    assert not any(" picks rows " in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("around", "is_told"),
+    [
+        ("SELECT * FROM ({}) ORDER BY n DESC LIMIT 3", True),
+        ("SELECT month, n AS visitors FROM ({}) ORDER BY visitors LIMIT 3", True),
+        ("SELECT month, n FROM ({}) ORDER BY 2 LIMIT 3", True),
+        ("SELECT month FROM ({}) WHERE mean > 20", True),
+        ("WITH x AS ({}) SELECT * FROM x QUALIFY rank() OVER (ORDER BY n) < 3", True),
+        ("SELECT * FROM ({} ORDER BY n + cost) LIMIT 3", True),
+        ("SELECT max(n) FROM ({})", True),
+        ("SELECT month AS m, n FROM ({}) WHERE month < 3 ORDER BY m LIMIT 3", False),
+        ("SELECT sum(n) FROM ({})", False),
+        ("SELECT * FROM ({}) ORDER BY n", False),
+    ],
+)
+def test_a_query_around_an_answer_that_picks_by_numbers_has_a_note(
+    session: dpsql.Session, around: str, is_told: bool
+) -> None:
+    notes = receipt_of(session.sql(around.format(QUESTION), rho=RHO)).notes
+    assert (PICKED.format(clause="the query around the answer") in notes) == is_told
