@@ -134,3 +134,21 @@ def test_a_query_around_an_answer_that_picks_by_numbers_has_a_note(
 ) -> None:
     notes = receipt_of(session.sql(around.format(QUESTION), rho=RHO)).notes
     assert (PICKED.format(clause="the query around the answer") in notes) == is_told
+
+
+def test_errors_of_counts_near_a_threshold_differ_by_row(session: dpsql.Session) -> None:
+    answer = session.sql(
+        "SELECT patient % 200 AS ward, count(DISTINCT patient) AS n, dp_interval_high(n) - n AS width "
+        "FROM visits GROUP BY ward ORDER BY n LIMIT 3",
+        rho=0.1,
+    )
+    receipt, widths = receipt_of(answer), answer.df()["width"]
+    (column,) = (one for one in receipt.columns if one.name == "n")
+    assert column.sigma is not None
+    assert (widths > 3.0 * column.sigma).any()
+    # no error is stated that some rows exceed
+    assert column.half_width_95 is None
+    assert "n: differs by row" in str(receipt)
+    (note,) = (note for note in receipt.notes if note.startswith("counts near the threshold"))
+    factor = float(note.partition("up to ")[2].split()[0])
+    assert widths.max() <= 1.01 * factor * 1.96 * column.sigma + 0.5
