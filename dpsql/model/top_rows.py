@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 WINDOW = "a window"
 """What orders groups by their numbers, in place of a clause that picks them."""
-AROUND = "the query around the answer"
+AROUND = "the outer query"
 """What picks rows of an answer, in place of a clause of its own."""
 
 

@@ -133,7 +133,7 @@ def test_a_query_around_an_answer_that_picks_by_numbers_has_a_note(
     session: dpsql.Session, around: str, is_told: bool
 ) -> None:
     notes = receipt_of(session.sql(around.format(QUESTION), rho=RHO)).notes
-    assert (PICKED.format(clause="the query around the answer") in notes) == is_told
+    assert (PICKED.format(clause="the outer query") in notes) == is_told
 
 
 def test_errors_of_counts_near_a_threshold_differ_by_row(session: dpsql.Session) -> None:
@@ -152,3 +152,18 @@ def test_errors_of_counts_near_a_threshold_differ_by_row(session: dpsql.Session)
     (note,) = (note for note in receipt.notes if note.startswith("counts near the threshold"))
     factor = float(note.partition("up to ")[2].split()[0])
     assert widths.max() <= 1.01 * factor * 1.96 * column.sigma + 0.5
+
+
+def test_truth_values_that_order_rows_widen_no_interval(session: dpsql.Session) -> None:
+    text = QUESTION.replace("month,", "month, bool_or(cost > 5) AS dear,", 1) + " ORDER BY dear LIMIT 3"
+    notes = receipt_of(session.sql(text, rho=RHO)).notes
+    assert PICKED.format(clause="LIMIT") in notes
+    assert not any("wider" in note or "times as wide" in note for note in notes)
+
+
+@pytest.mark.parametrize(("clauses", "is_told"), [("LIMIT 3", True), (f"LIMIT {MONTHS}", False), ("LIMIT 0", False)])
+def test_a_plan_says_that_intervals_are_wider_if_rows_are_left_out(
+    session: dpsql.Session, clauses: str, is_told: bool
+) -> None:
+    rows = session.sql(f"FROM dp_explain($$ {QUESTION} ORDER BY n DESC {clauses} $$, rho := {RHO})").fetchall()
+    assert any("intervals are wider" in value for *_, value in rows) == is_told
