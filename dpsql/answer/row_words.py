@@ -28,6 +28,8 @@ PICKED = Sentence(
     "{clause} picks rows by noisy numbers; an interval holds for a group named before, and less often for these rows",
     clause="HAVING",
 )
+LESS_FOR = Sentence(", less for rows that {clause} picks", clause="HAVING")
+"""Of the probability in the line below a printed answer."""
 RANKED = Sentence(
     "a window orders groups by noisy numbers; an interval holds for a group named before, and less often for one "
     "picked by its place"

@@ -98,8 +98,10 @@ def test_rows_that_no_number_picks_keep_their_intervals(session: dpsql.Session, 
     ],
 )
 def test_other_clauses_that_pick_by_numbers_have_a_note(session: dpsql.Session, clauses: str, clause: str) -> None:
+    text = f"SELECT month, count(DISTINCT patient) AS n, sum(cost) AS cost FROM visits GROUP BY month {clauses}"
     assert set(factors(session, clauses).values()) == {1.0}
     assert PICKED.format(clause=clause) in asked(session, clauses)[1].notes
+    assert f" with 95 % probability, less for rows that {clause} picks" in str(session.sql(text, rho=RHO))
 
 
 @pytest.mark.parametrize("clauses", ["ORDER BY month, n LIMIT 3", "QUALIFY row_number() OVER (ORDER BY month) < 3"])
