@@ -82,7 +82,8 @@ def _may_be_rows(order: RowOrder, found: ShownFrame) -> npt.NDArray[np.bool_]:
     """Return which shown groups are picked, or have the number of one that is: keys decide between these."""
     scores = order.scores(found.values, found.among)
     picked = scores[picked_places(order, found.values, found.among, np.arange(len(scores)))]
-    return (scores >= picked.min(initial=np.inf)) & (scores <= picked.max(initial=-np.inf))
+    may_be: npt.NDArray[np.bool_] = (scores >= picked.min(initial=np.inf)) & (scores <= picked.max(initial=-np.inf))
+    return may_be
 
 
 def _of_groups(factor: float | Floats, found: ShownFrame) -> Floats:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WINDOW = "a window"
-"""What orders groups by their numbers, in place of a clause that picks them."""
+"""Name of windows that order groups by their numbers, in place of a clause that picks them."""
 AROUND = "the outer query"
-"""What picks rows of an answer, in place of a clause of its own."""
+"""Name of a query that picks rows of an answer, in place of a clause of its own."""
 
 
 @dataclass(frozen=True, slots=True)
