@@ -34,20 +34,20 @@ NOISE_WITHIN = Sentence(
     rho=0.0123,
 )
 MISSED_BY = Sentence(
-    "{share} are within {percent:g} %{of_column}, and {asked} are asked for",
+    "{share} are within {percent:g} %{of_column}, and {asked} asked for",
     share="81 of 100 groups",
     percent=10.0,
     of_column=" for cost",
-    asked="90",
+    asked="90 are",
 )
 NOISE_MISSES = Sentence(
-    "noise is within {percent:g} %{of_column} in {share}, and {asked} are asked for",
+    "noise is within {percent:g} %{of_column} in {share}, and {asked} asked for",
     percent=10.0,
     of_column=" for cost",
     share="81 of 100 groups",
-    asked="90",
+    asked="90 are",
 )
-NONE_SHOWN = Sentence("no group is shown")
+NONE_SHOWN = Sentence("no {what} is shown", what="group")
 ENDED = Sentence("{why}; this is after {steps}, at rho = {rho:.9g}", why="why", steps="7 steps", rho=0.0123)
 NOT_REACHED = Sentence("the target is not reached: {shown}; {why}", shown="50 % of the groups are within it", why="why")
 WITHIN_UNKNOWN = Sentence(

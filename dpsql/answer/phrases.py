@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpsql.answer import cap_words, words
+from dpsql.answer import cap_words, row_words, words
 from dpsql.pictures.tables import short
 
 TOLD_HIGH = 0.985
@@ -19,6 +19,7 @@ LEAST_DELTA = 1e-15
 _SAME_LEVEL = 5e-10
 """Levels are whole nano-rho: a smaller difference is a rounding of floats."""
 _MISSED, _NULL = cap_words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
+_PICKED = row_words.PICKED.partition("}")[2]
 
 
 def at_least(share: float) -> str:
@@ -178,6 +179,16 @@ def says_null(note: str) -> bool:
 def says_missed(note: str) -> bool:
     """Check that a note says that an answer is not within its relative error."""
     return note.startswith(_MISSED)
+
+
+def less_for(notes: Sequence[str]) -> str:
+    """Say which rows intervals hold for less often, if one of the notes says that a clause picks them.
+
+    >>> less_for([row_words.PICKED.format(clause="HAVING")])
+    ', less for rows that HAVING picks'
+    """
+    clauses = [note.removesuffix(_PICKED) for note in notes if note.endswith(_PICKED)]
+    return row_words.LESS_FOR.format(clause=clauses[0]) if clauses else ""
 
 
 def shortfall(note: str) -> str:

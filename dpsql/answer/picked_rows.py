@@ -13,7 +13,7 @@ from dpsql.answer.offer import Offer, row_threshold
 from dpsql.answer.phrases import listed
 from dpsql.answer.points import ShownFrame, shown_frame
 from dpsql.answer.receipt import Receipt
-from dpsql.answer.top_rows import order_factor, picked_places, row_order, selection_of, side_of, wider_of
+from dpsql.answer.top_rows import RowOrder, order_factor, picked_places, row_order, selection_of, side_of, wider_of
 from dpsql.state import SideTable
 
 _MUCH = 1.01
@@ -61,19 +61,29 @@ def with_picked_rows(
         notes.append(row_words.LIMIT_WIDENED.format(side=side, columns=listed(widened), factor=factor))
     if query.request.target and max(factors.values(), default=1.0) > 1.0:
         notes.append(row_words.ASKED_OF_ONE)
-    places = picked_places(order, found.values, found.among, np.arange(len(found.shown)))
+    may_be_rows = _may_be_rows(order, found)
     most = {
-        name: np.max(_of_groups(wider_of(order, one, rows), found)[places], initial=1.0)
+        name: np.max(_of_groups(wider_of(order, one, rows), found)[may_be_rows], initial=1.0)
         for name, one in estimates.items()
     }
     if nearer := [name for name, factor in most.items() if factor > _MUCH * factors[name]]:
         told = {"columns": listed(nearer), "factor": max(most.values()), "threshold": threshold or 0.0}
         notes.append(row_words.NEAR_THRESHOLD.format(**told))
     columns = tuple(
-        one if one.half_width_95 is None else replace(one, half_width_95=one.half_width_95 * factors[one.name])
+        one
+        if one.half_width_95 is None
+        else replace(one, half_width_95=None if one.name in nearer else one.half_width_95 * factors[one.name])
         for one in receipt.columns
     )
     return replace(receipt, notes=tuple(notes), columns=columns)
+
+
+def _may_be_rows(order: RowOrder, found: ShownFrame) -> npt.NDArray[np.bool_]:
+    """Return which shown groups are picked, or have the number of one that is: keys decide between these."""
+    scores = order.scores(found.values, found.among)
+    picked = scores[picked_places(order, found.values, found.among, np.arange(len(scores)))]
+    may_be: npt.NDArray[np.bool_] = (scores >= picked.min(initial=np.inf)) & (scores <= picked.max(initial=-np.inf))
+    return may_be
 
 
 def _of_groups(factor: float | Floats, found: ShownFrame) -> Floats:

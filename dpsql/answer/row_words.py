@@ -28,6 +28,12 @@ PICKED = Sentence(
     "{clause} picks rows by noisy numbers; an interval holds for a group named before, and less often for these rows",
     clause="HAVING",
 )
+LESS_FOR = Sentence(", less for rows that {clause} picks", clause="HAVING")
+"""Of the probability in the line below a printed answer."""
+RANKED = Sentence(
+    "a window orders groups by noisy numbers; an interval holds for a group named before, and less often for one "
+    "picked by its place"
+)
 ASKED_OF_ONE = Sentence("the half widths that were asked for hold for a group named before, not for the rows of LIMIT")
-OF_ROWS = (LIMIT_WIDENS, LIMIT_WIDENED, NEAR_THRESHOLD, PICKED, ASKED_OF_ONE)
+OF_ROWS = (LIMIT_WIDENS, LIMIT_WIDENED, NEAR_THRESHOLD, PICKED, RANKED, ASKED_OF_ONE)
 """All of them."""

@@ -290,6 +290,9 @@ class Screen:
             ]
             shown = [", ".join(widths[:count]) for count in range(len(widths), 0, -1)]
             wordings = [words.WIDTHS.format(widths=one) for one in shown]
+        notes = [*self.receipt.notes, *(note for one in self.receipt.sets for note in one.receipt.notes)]
+        if less := phrases.less_for(notes):
+            wordings = [f"{one}{less}" for one in wordings]
         if not _all_coverage(self.receipt):
             if self.receipt.is_too_low:
                 return [f"{one}{words.NOT_LEFT_OUT}" for one in wordings]

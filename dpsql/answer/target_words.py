@@ -47,6 +47,10 @@ ENDINGS: Mapping[str, str] = {
 """Why the last step was the last although the target is not reached, by the names of `Stop`."""
 
 
+def _are(number: int) -> str:
+    return "1 is" if number == 1 else f"{number:,} are"
+
+
 def _counted(steps: int) -> str:
     return "1 step" if steps == 1 else f"{steps} steps"
 
@@ -76,8 +80,9 @@ class Outcome:
         if self.needed is None:
             return f"{self.within:,} of {self.counted:,} groups"
         if self.counted < self.needed:
-            return f"{self.within:,} of the {self.counted:,} rows that are shown"
-        return f"{self.within:,} of {self.counted:,} rows"
+            shown = "row that is shown" if self.counted == 1 else f"{self.counted:,} rows that are shown"
+            return f"{self.within:,} of the {shown}"
+        return f"{self.within:,} of {self.counted:,} row{'' if self.counted == 1 else 's'}"
 
     @property
     def share(self) -> str:
@@ -129,10 +134,15 @@ def missed(found: Outcome, error: float, stop: Stop, rho: float, *, of_noise: bo
 higher level; this is after 2 steps, at rho = 0.01'
     >>> missed(Outcome(2, 3, 5, needed=5), 0.1, Stop(10, 1, "budget"), 0.01).split(";")[0]
     'the target is not reached: 2 of the 3 rows that are shown are within 10 %, and 5 are asked for'
+    >>> missed(Outcome(0, 1, 1, needed=1), 0.1, Stop(10, 1, "most"), 0.01, of_noise=True).split(";")[0]
+    'the target is not reached: noise is within 10 % in 0 of 1 row, and 1 is asked for'
+    >>> missed(Outcome(0, 0, 5, needed=5), 0.1, Stop(10, 1, "most"), 0.01).split(";")[0]
+    'the target is not reached: no row is shown'
     """
-    told = {"share": found.whole, "percent": 100.0 * error, "of_column": found.of_column, "asked": f"{found.asked:,}"}
+    told = {"share": found.whole, "percent": 100.0 * error, "of_column": found.of_column, "asked": _are(found.asked)}
     shown = (cap_words.NOISE_MISSES if of_noise else cap_words.MISSED_BY).format(**told)
-    shown = shown if found.counted else cap_words.NONE_SHOWN
+    if not found.counted:
+        shown = cap_words.NONE_SHOWN.format(what="group" if found.needed is None else "row")
     why = cap_words.ENDED.format(why=ENDINGS[stop.ending], steps=_counted(stop.steps), rho=rho)
     return cap_words.NOT_REACHED.format(shown=shown, why=why)
 

@@ -21,8 +21,8 @@ from dpsql.answer.estimates import COLUMNS, Z_95, EstimatedColumn, Floats, Noisy
 from dpsql.answer.near_threshold import Hidden, hidden_counts
 from dpsql.model.estimates import AnyUnit, Estimate, LinearValue, NoValue, RunningSum
 from dpsql.model.frame import PRESENCE, Statistic
-from dpsql.model.private_query import Buckets, Finish, FrameQuery
-from dpsql.model.top_rows import TopRows
+from dpsql.model.private_query import Buckets, FrameQuery
+from dpsql.model.top_rows import WINDOW, TopRows
 
 Integers = npt.NDArray[np.intp]
 FAR = 0.1
@@ -174,11 +174,22 @@ def picked_places(order: RowOrder, frame: NoisyFrame, among: slice | Integers, t
     return placed[order.top.offset : order.top.offset + order.top.limit]
 
 
-def notes_of_rows(finish: Finish) -> tuple[str, ...]:
+def notes_of_rows(query: FrameQuery) -> tuple[str, ...]:
     """Return what plans and receipts say of rows that are picked by their numbers."""
+    finish, order, found = query.finish, row_order(query), list[str]()
+    if order and _leaves_out(order.top, query.frame.key_count):
+        found.append(row_words.LIMIT_WIDENS.format(side=side_of(order.top)))
+    elif finish.top and isinstance(query.estimates[finish.top.estimate].value, AnyUnit):
+        # truth values are made of noisy numbers, and keys decide between equal ones
+        found.append(row_words.PICKED.format(clause="LIMIT"))
     if finish.picks:
-        return (row_words.PICKED.format(clause=finish.picks),)
-    return (row_words.LIMIT_WIDENS.format(side=side_of(finish.top)),) if finish.top else ()
+        found.append(row_words.RANKED if finish.picks == WINDOW else row_words.PICKED.format(clause=finish.picks))
+    return tuple(found)
+
+
+def _leaves_out(top: TopRows, groups: int | None) -> bool:
+    """Return whether some, but not all, of a number of groups may be left out; None stands for an unknown number."""
+    return top.limit > 0 and (groups is None or top.offset > 0 or top.limit < groups)
 
 
 def side_of(top: TopRows) -> str:

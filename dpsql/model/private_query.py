@@ -18,7 +18,7 @@ from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import Estimate, NotFound, NoValue, RunningSum, RunningTotal
 from dpsql.model.frame import Frame, Ordering, Places, Statistic
 from dpsql.model.rows import Key
-from dpsql.model.top_rows import TopRows
+from dpsql.model.top_rows import AROUND, TopRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ class Finish:
     ``unbounded`` are the estimates of which the noisy table has agg_0_unbounded, …_low and …_high, too.
     ``within`` are those of which it has agg_0_within: whether a number is within the relative error that is asked for.
     ``lost_orders`` are columns, each with its table, whose ENUM type has another list than the one that was declared.
-    ``top`` are the rows that one number picks, and ``picks`` the clause that picks rows by numbers in another way.
+    ``top`` are the rows that one number picks, and ``picks`` the clause that picks rows by numbers in another way,
+    or what else does.
     """
 
     columns: tuple[OutputColumn, ...]
@@ -146,6 +147,7 @@ class Finish:
             "QUALIFY": self.qualify,
             "LIMIT": self.limit is not None,
             "OFFSET": self.offset,
+            AROUND: self.picks == AROUND,
         }
         return next((clause for clause, is_there in clauses.items() if is_there), "")
 

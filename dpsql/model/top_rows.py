@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WINDOW = "a window"
+"""Name of windows that order groups by their numbers, in place of a clause that picks them."""
+AROUND = "the outer query"
+"""Name of a query that picks rows of an answer, in place of a clause of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopRows:

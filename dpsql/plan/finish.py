@@ -15,11 +15,11 @@ from dpsql.model.estimates import Estimate
 from dpsql.model.private_query import Buckets, Finish, FrameQuery, OutputColumn, PrivateQuery
 from dpsql.model.query_kinds import GroupingSets
 from dpsql.model.rows import Key
-from dpsql.model.top_rows import TopRows
 from dpsql.operations.dialect import quote, to_sql, written
 from dpsql.operations.row_sql import as_condition, guarded
 from dpsql.operations.trees import map_tree
 from dpsql.plan.aggregates.arguments import Aggregate
+from dpsql.plan.row_choice import picked_rows
 from dpsql.sql.clauses import WITHIN_TARGET, is_aggregate_call, is_interval_call, is_over_result
 from dpsql.sql.literals import as_truth, check_literals
 from dpsql.sql.names import ResolvedSelect
@@ -133,8 +133,8 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
     order = [f"{guarded(sql)} {_direction(term)}" for term, sql in terms]
     order += [f"{quote(name)} ASC NULLS LAST" for name in shown_keys.values()]
     conditions = [part[0][1] if part else "" for part in (having, qualify)]
-    may_pick = text.clauses.limit is not None or having or qualify or windows
-    picked = _picked(text, ordering, numbers) if may_pick else (None, "")
+    may_pick = text.clauses.limit is not None or text.clauses.offset or having or qualify or windows
+    chosen = picked_rows(text, ordering, numbers) if may_pick else (None, "")
     return Finish(
         columns,
         conditions[0],
@@ -146,54 +146,8 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
         tuple(sorted(table.unbounded)),
         tuple(sorted(table.lost_orders)),
         tuple(sorted(table.within)),
-        *picked,
+        *chosen,
     )
-
-
-def _picked(text: SelectText, ordering: Sequence[exp.Expr], numbers: Mapping[str, int]) -> tuple[TopRows | None, str]:
-    """Return the rows that one number picks, or the clause that picks rows by numbers in another way."""
-    top = _top_rows(text, ordering, numbers)
-    return top, "" if top else _picks(text)
-
-
-def _top_rows(text: SelectText, ordering: Sequence[exp.Expr], numbers: Mapping[str, int]) -> TopRows | None:
-    """Return the rows that LIMIT picks by one number alone; None where it picks none, or by anything else.
-
-    Args:
-        text: the query.
-        ordering: the terms of ORDER BY that are no constants.
-        numbers: of the aggregates by their texts.
-
-    """
-    limit, select = text.clauses.limit, text.select
-    first, *others = [to_sql(term.this) for term in ordering] or [""]
-    keys = {to_sql(key) for key in select.keys}
-    # rows of several sets, or of the other groups, stand between those of one release
-    mixed = text.has_sets or text.options.other_group is not None
-    if limit is None or mixed or select.having or select.qualify:
-        return None
-    if first not in numbers or not keys.issuperset(others):
-        return None
-    term = ordering[0]
-    is_largest, nulls_first = bool(term.args.get("desc")), bool(term.args.get("nulls_first"))
-    return TopRows(numbers[first], is_largest, nulls_first, limit, text.clauses.offset or 0)
-
-
-def _picks(text: SelectText) -> str:
-    """Return the clause of a query that picks rows by their numbers; an empty text if none does."""
-    select = text.select
-    if select.having and _has_number(select.having):
-        return "HAVING"
-    if select.qualify and _has_number(select.qualify):
-        return "QUALIFY"
-    if text.clauses.limit is not None and any(map(_has_number, select.order)):
-        return "LIMIT"
-    windows = (node for item in select.items for node in item.expression.walk() if is_over_result(node))
-    return "a window" if any(_has_number(term.this) for one in windows for term in order_terms(one)) else ""
-
-
-def _has_number(node: exp.Expr) -> bool:
-    return any(map(is_aggregate_call, node.walk()))
 
 
 @dataclass(frozen=True, slots=True)

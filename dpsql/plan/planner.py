@@ -19,6 +19,7 @@ from dpsql.model.private_query import AutoBounds, AutoQuestion, Finish, FoundBou
 from dpsql.model.query_kinds import AutoHalfWidths, KeysAlone, KeysFirst, OneSet, WithinTarget, WithOtherGroup
 from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
 from dpsql.model.rows import Key
+from dpsql.model.top_rows import AROUND
 from dpsql.operations.dialect import TOO_DEEP, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.aggregates.source import AggregateSource
@@ -42,6 +43,7 @@ from dpsql.plan.grouping_sets import frames_of_sets, read_grouping, sets_of
 from dpsql.plan.keys import SelectKeys, read_select_keys, unlisted_keys
 from dpsql.plan.measures import auto_bounds, measured_things, read_aggregates, statistics_of
 from dpsql.plan.outer_query import read_after, split
+from dpsql.plan.outer_rows import picks_by_numbers
 from dpsql.plan.unique_keys import unique_keys, units_have_one_row, with_row_facts
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.row_types import check_private_parts, checked_conditions
@@ -118,7 +120,14 @@ def _plan_inside(
         )
     inner, outer = parts
     query = plan_query(SelectStatement(inner, statement.text), environment, keywords, found_bounds)
-    return replace(query, after=(*query.after, read_after(outer, query.shown, environment, refusals)))
+    picks, after = picks_by_numbers(outer, query), read_after(outer, query.shown, environment, refusals)
+    query = replace(query, after=(*query.after, after))
+    return query.mapped(_picked_around) if picks else query
+
+
+def _picked_around(part: FrameQuery) -> FrameQuery:
+    """Return a part whose rows the query around it picks, if no clause of its own does."""
+    return replace(part, finish=replace(part.finish, picks=part.finish.picks or AROUND))
 
 
 def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import dpsql
-from dpsql.answer.row_words import PICKED
+from dpsql.answer.row_words import PICKED, RANKED
 from tests.end_to_end.prepared import with_declarations
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
@@ -86,7 +86,86 @@ def test_rows_that_no_number_picks_keep_their_intervals(session: dpsql.Session, 
     assert (receipt.notes, receipt.columns) == (plain.notes, plain.columns)
 
 
-@pytest.mark.parametrize(("clauses", "clause"), [("HAVING n > 100", "HAVING"), ("ORDER BY n + cost LIMIT 3", "LIMIT")])
+@pytest.mark.parametrize(
+    ("clauses", "clause"),
+    [
+        ("HAVING n > 100", "HAVING"),
+        ("HAVING dp_interval_low(n) > 100", "HAVING"),
+        ("ORDER BY n + cost LIMIT 3", "LIMIT"),
+        ("ORDER BY dp_interval_low(n) DESC LIMIT 3", "LIMIT"),
+        ("QUALIFY row_number() OVER (ORDER BY dp_interval_low(n)) < 3", "QUALIFY"),
+        ("ORDER BY n OFFSET 3", "OFFSET"),
+    ],
+)
 def test_other_clauses_that_pick_by_numbers_have_a_note(session: dpsql.Session, clauses: str, clause: str) -> None:
+    text = f"SELECT month, count(DISTINCT patient) AS n, sum(cost) AS cost FROM visits GROUP BY month {clauses}"
     assert set(factors(session, clauses).values()) == {1.0}
     assert PICKED.format(clause=clause) in asked(session, clauses)[1].notes
+    assert f" with 95 % probability, less for rows that {clause} picks" in str(session.sql(text, rho=RHO))
+
+
+@pytest.mark.parametrize("clauses", ["ORDER BY month, n LIMIT 3", "QUALIFY row_number() OVER (ORDER BY month) < 3"])
+def test_clauses_that_pick_by_keys_have_no_note(session: dpsql.Session, clauses: str) -> None:
+    assert asked(session, clauses)[1].notes == asked(session, "")[1].notes
+
+
+def test_a_window_orders_groups_and_picks_none(session: dpsql.Session) -> None:
+    text = QUESTION.replace("month,", "month, rank() OVER (ORDER BY count(DISTINCT patient) DESC) AS place,", 1)
+    notes = receipt_of(session.sql(text, rho=RHO)).notes
+    assert RANKED in notes
+    assert not any(" picks rows " in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("around", "is_told"),
+    [
+        ("SELECT * FROM ({}) ORDER BY n DESC LIMIT 3", True),
+        ("SELECT month, n AS visitors FROM ({}) ORDER BY visitors LIMIT 3", True),
+        ("SELECT month, n FROM ({}) ORDER BY 2 LIMIT 3", True),
+        ("SELECT month FROM ({}) WHERE mean > 20", True),
+        ("WITH x AS ({}) SELECT * FROM x QUALIFY rank() OVER (ORDER BY n) < 3", True),
+        ("SELECT * FROM ({} ORDER BY n + cost) LIMIT 3", True),
+        ("SELECT max(n) FROM ({})", True),
+        ("SELECT month AS m, n FROM ({}) WHERE month < 3 ORDER BY m LIMIT 3", False),
+        ("SELECT sum(n) FROM ({})", False),
+        ("SELECT * FROM ({}) ORDER BY n", False),
+    ],
+)
+def test_a_query_around_an_answer_that_picks_by_numbers_has_a_note(
+    session: dpsql.Session, around: str, is_told: bool
+) -> None:
+    notes = receipt_of(session.sql(around.format(QUESTION), rho=RHO)).notes
+    assert (PICKED.format(clause="the outer query") in notes) == is_told
+
+
+def test_errors_of_counts_near_a_threshold_differ_by_row(session: dpsql.Session) -> None:
+    answer = session.sql(
+        "SELECT patient % 200 AS ward, count(DISTINCT patient) AS n, dp_interval_high(n) - n AS width "
+        "FROM visits GROUP BY ward ORDER BY n LIMIT 3",
+        rho=0.1,
+    )
+    receipt, widths = receipt_of(answer), answer.df()["width"]
+    (column,) = (one for one in receipt.columns if one.name == "n")
+    assert column.sigma is not None
+    assert (widths > 3.0 * column.sigma).any()
+    # no error is stated that some rows exceed
+    assert column.half_width_95 is None
+    assert "n: differs by row" in str(receipt)
+    (note,) = (note for note in receipt.notes if note.startswith("counts near the threshold"))
+    factor = float(note.partition("up to ")[2].split()[0])
+    assert widths.max() <= 1.01 * factor * 1.96 * column.sigma + 0.5
+
+
+def test_truth_values_that_order_rows_widen_no_interval(session: dpsql.Session) -> None:
+    text = QUESTION.replace("month,", "month, bool_or(cost > 5) AS dear,", 1) + " ORDER BY dear LIMIT 3"
+    notes = receipt_of(session.sql(text, rho=RHO)).notes
+    assert PICKED.format(clause="LIMIT") in notes
+    assert not any("wider" in note or "times as wide" in note for note in notes)
+
+
+@pytest.mark.parametrize(("clauses", "is_told"), [("LIMIT 3", True), (f"LIMIT {MONTHS}", False), ("LIMIT 0", False)])
+def test_a_plan_says_that_intervals_are_wider_if_rows_are_left_out(
+    session: dpsql.Session, clauses: str, is_told: bool
+) -> None:
+    rows = session.sql(f"FROM dp_explain($$ {QUESTION} ORDER BY n DESC {clauses} $$, rho := {RHO})").fetchall()
+    assert any("intervals are wider" in value for *_, value in rows) == is_told
