@@ -306,7 +306,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
     found += _bounding_notes(query)
     if query.auto:
         found += auto_notes(query)
-    found += notes_of_rows(query.finish) if query.finish.top or query.finish.picks else ()
+    found += notes_of_rows(query) if query.finish.top or query.finish.picks else ()
     if query.total:
         found.append(words.LARGEST_ERROR)
     if isinstance(query.groups, Buckets):

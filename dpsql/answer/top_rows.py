@@ -21,7 +21,7 @@ from dpsql.answer.estimates import COLUMNS, Z_95, EstimatedColumn, Floats, Noisy
 from dpsql.answer.near_threshold import Hidden, hidden_counts
 from dpsql.model.estimates import AnyUnit, Estimate, LinearValue, NoValue, RunningSum
 from dpsql.model.frame import PRESENCE, Statistic
-from dpsql.model.private_query import Buckets, Finish, FrameQuery
+from dpsql.model.private_query import Buckets, FrameQuery
 from dpsql.model.top_rows import TopRows
 
 Integers = npt.NDArray[np.intp]
@@ -174,11 +174,15 @@ def picked_places(order: RowOrder, frame: NoisyFrame, among: slice | Integers, t
     return placed[order.top.offset : order.top.offset + order.top.limit]
 
 
-def notes_of_rows(finish: Finish) -> tuple[str, ...]:
+def notes_of_rows(query: FrameQuery) -> tuple[str, ...]:
     """Return what plans and receipts say of rows that are picked by their numbers."""
-    if finish.picks:
-        return (row_words.PICKED.format(clause=finish.picks),)
-    return (row_words.LIMIT_WIDENS.format(side=side_of(finish.top)),) if finish.top else ()
+    top, clause = query.finish.top, query.finish.picks
+    if top and row_order(query):
+        return (row_words.LIMIT_WIDENS.format(side=side_of(top)),)
+    # truth values pick rows, too, and widen no interval; what has no value picks none
+    if top and isinstance(query.estimates[top.estimate].value, AnyUnit):
+        clause = "LIMIT"
+    return (row_words.PICKED.format(clause=clause),) if clause else ()
 
 
 def side_of(top: TopRows) -> str:

@@ -90,3 +90,10 @@ def test_rows_that_no_number_picks_keep_their_intervals(session: dpsql.Session, 
 def test_other_clauses_that_pick_by_numbers_have_a_note(session: dpsql.Session, clauses: str, clause: str) -> None:
     assert set(factors(session, clauses).values()) == {1.0}
     assert PICKED.format(clause=clause) in asked(session, clauses)[1].notes
+
+
+def test_truth_values_pick_rows_and_widen_no_interval(session: dpsql.Session) -> None:
+    text = "SELECT month, count(DISTINCT patient) AS n, bool_or(cost > 40) AS dear FROM visits GROUP BY month"
+    notes = receipt_of(session.sql(f"{text} ORDER BY dear DESC LIMIT 3", rho=RHO)).notes
+    assert PICKED.format(clause="LIMIT") in notes
+    assert not any(note.startswith("the rows of LIMIT") for note in notes)
