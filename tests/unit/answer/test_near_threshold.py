@@ -71,6 +71,22 @@ def test_intervals_that_do_not_know_of_the_threshold_miss() -> None:
     assert misses > stats.binom.ppf(1.0 - FALSE_ALARM, shown, 0.05)
 
 
+@pytest.mark.parametrize("ratio", [1.05, 1.4, 3.0])
+def test_counts_whose_groups_a_quieter_number_has_shown_cover(ratio: float) -> None:
+    """The threshold is 5.5 for a number with less noise, which is a part of the count's own."""
+    random = np.random.default_rng(round(100 * ratio))
+    for far in (2.0, 3.0, 4.0):
+        truth = 5.5 - far / ratio
+        quiet = truth + random.normal(size=400_000) / ratio
+        quiet = quiet[quiet > 5.5]
+        counts = quiet + random.normal(size=len(quiet)) * np.sqrt(1.0 - ratio**-2)
+        widths = PLAIN * Hidden(counts - 5.5, counts, ratio).wider(1.0)
+        misses = np.count_nonzero(np.abs(counts - truth) > widths)
+        assert misses <= stats.binom.ppf(1.0 - FALSE_ALARM, len(counts), 0.05)
+        # planted fault: plain intervals of the same counts
+        assert ratio > 2.0 or np.mean(np.abs(counts - truth) > PLAIN) > 0.2
+
+
 def test_only_numbers_with_noise_of_the_count_are_wider() -> None:
     step = Groups((COUNT,), {PRESENCE: np.array([60.0, 6.0]), COSTS: np.zeros(2)}, {PRESENCE: 1.0, COSTS: 1.0})
     frame = step.exact_step(10**9).found.values
