@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
+from dpsql.answer import near_threshold
 from dpsql.answer.near_threshold import Hidden, hidden_counts
 from dpsql.answer.top_rows import RowOrder, Selection, selection_of, wider_of
 from dpsql.model.estimates import Estimate, Linear, Sum
@@ -102,3 +103,8 @@ def test_only_numbers_with_noise_of_the_count_are_wider() -> None:
     assert np.asarray(wider_of(order, recentred, rows))[1] == pytest.approx(near)
     assert wider_of(order, COUNT, replace(rows, hidden=None)) == 1.0
     assert wider_of(None, COUNT, Selection(0, 0, 0)) == 1.0
+
+
+def test_no_widths_are_kept_from_one_reader_to_the_next() -> None:
+    """A quantile follows from released numbers, so a quicker second time would tell of another reader's answer."""
+    assert not hasattr(near_threshold._after_threshold, "cache_info")
