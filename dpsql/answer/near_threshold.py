@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -24,6 +23,12 @@ from dpsql.model.frame import PRESENCE
 
 _FARTHEST = 30.0
 """Lower ends further than so many standard deviations below a count are not looked for."""
+_PLACES = np.linspace(-9.0, _FARTHEST + 1.0, 4_001)
+_LOG_TAILS = np.array([math.log(math.erfc(x / math.sqrt(2.0)) / 2.0) for x in _PLACES.tolist()])
+"""Logarithms of the probability that a normal variate exceeds each place.
+
+They are the same for all questions. What was computed for one is not kept, as its time would tell another reader of it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +40,14 @@ class Hidden:
     Attributes:
         above: how far they are above the threshold, over their standard deviation.
         counts: themselves, over their standard deviation.
+        ratio: their standard deviation over that of the counts that had to exceed the threshold: above 1 if those are
+            of a higher level.
 
     """
 
     above: Floats
     counts: Floats
+    ratio: float = 1.0
 
     def wider(self, factor: float, chance: float = 0.05) -> Floats:
         """Return the widths of intervals of counts over that of intervals of a group that is named beforehand.
@@ -52,28 +60,30 @@ class Hidden:
 
         """
         plain = -NormalDist().inv_cdf(chance / 2.0)
-        excesses, quantiles = _after_threshold(factor * plain)
+        excesses, quantiles = _after_threshold(factor * plain, self.ratio)
         needed = np.interp(self.above, excesses, quantiles, left=np.inf, right=factor * plain)
         return np.minimum(needed, np.maximum(self.counts, factor * plain)) / plain
 
 
-@lru_cache(maxsize=256)
-def _after_threshold(quantile: float) -> tuple[Floats, Floats]:
+def _after_threshold(quantile: float, ratio: float) -> tuple[Floats, Floats]:
     """Return excesses over a threshold, rising, and the quantiles that give counts so far above it their lower ends.
 
     *Guarantee*: a normal variate that is a quantile d above its mean, and u above a threshold that it exceeds, has the
     least mean for which so large a value has the probability P(Z > quantile), given that it exceeds the threshold:
-    P(Z > d) = P(Z > quantile) P(Z > d - u).
+    P(Z > d) = P(Z > quantile) P(Z > d - u). If another variate with the same mean and less noise, by a ratio, had to
+    exceed it, P(Z > ratio (d - u)) is in its place, and that probability is no larger.
     """
-    normal = NormalDist()
     needed = quantile + np.geomspace(_FARTHEST - quantile, 1e-4, 100)
-    # the cdf of the standard library rounds small tails to 0
-    odds = [math.erfc(d / math.sqrt(2.0)) / math.erfc(quantile / math.sqrt(2.0)) for d in needed]
-    return np.array([d + normal.inv_cdf(part) for d, part in zip(needed, odds, strict=True)]), needed
+    # of small tails the logarithms alone are exact
+    odds = np.interp(needed, _PLACES, _LOG_TAILS) - np.interp(quantile, _PLACES, _LOG_TAILS)
+    excesses = needed - np.interp(odds, _LOG_TAILS[::-1], _PLACES[::-1]) / ratio
+    # far below a threshold of less noise the product is small again, and no lower end is known
+    first = int(np.argmin(excesses))
+    return excesses[first:], needed[first:]
 
 
-def hidden_counts(frame: NoisyFrame, threshold: float) -> Hidden:
-    """Return the noisy counts of units of a frame, each of which had to exceed a threshold."""
+def hidden_counts(frame: NoisyFrame, threshold: float, ratio: float = 1.0) -> Hidden:
+    """Return the noisy counts of units of a frame, each of which had to exceed a threshold, or one of less noise."""
     counts = added_up(UNITS, frame.groups, frame.values[PRESENCE].value)
     sigmas = frame.noise[PRESENCE] * norms_of(UNITS, frame.groups, frame.histogram)
-    return Hidden((counts - threshold) / sigmas, counts / sigmas)
+    return Hidden((counts - threshold) / sigmas, counts / sigmas, ratio)

@@ -255,13 +255,6 @@ def shown_threshold(frame: Frame, tau: float | None, min_units: int) -> float | 
     return max(frame.bounding.minimum_units, min_units) + tau
 
 
-def row_threshold(offer: Offer) -> float | None:
-    """Return the number that each shown count of units exceeds, or None if that is unknown or none is hidden."""
-    # that of top-k and sketches stands on top of what was subtracted
-    sparsity = offer.query.frame.bounding.sparsity
-    return None if sparsity else shown_threshold(offer.query.frame, offer.presence.tau, offer.query.request.min_units)
-
-
 def column_receipts(
     query: FrameQuery, histogram: Histogram, noise: Mapping[Statistic, float], roundings: int = 1
 ) -> tuple[ColumnReceipt, ...]:

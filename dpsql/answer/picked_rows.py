@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpsql.answer import row_words
 from dpsql.answer.estimates import Floats
-from dpsql.answer.offer import Offer, row_threshold
+from dpsql.answer.offer import Offer, shown_threshold
 from dpsql.answer.phrases import listed
 from dpsql.answer.points import ShownFrame, shown_frame
 from dpsql.answer.receipt import Receipt
@@ -28,9 +28,27 @@ def factors_of_rows(offer: Offer, found: ShownFrame) -> list[float | Floats]:
         found: values and shown groups.
 
     """
-    order = row_order(offer.query)
-    rows = selection_of(order, found.values, found.among, threshold=row_threshold(offer))
+    order, (threshold, ratio) = row_order(offer.query), row_threshold(offer)
+    rows = selection_of(order, found.values, found.among, threshold=threshold, ratio=ratio)
     return [wider_of(order, one, rows) for one in offer.query.estimates]
+
+
+def row_threshold(offer: Offer) -> tuple[float | None, float]:
+    """Return the number that each shown count of units had to exceed, and by how much less noise it then had.
+
+    The number is None if it is unknown, or if no group is hidden. Keys of a point without a threshold are those that
+    points of other levels have shown.
+    """
+    presence, frame, least = offer.presence, offer.query.frame, offer.query.request.min_units
+    # that of top-k and sketches stands on top of what was subtracted
+    if frame.bounding.sparsity:
+        return None, 1.0
+    if presence.tau is None and presence.keys_from:
+        shown = min(presence.keys_from, key=lambda one: one.tau)
+        threshold = frame.bounding.minimum_units + shown.tau
+        if threshold >= least:
+            return threshold, presence.level.sigma / shown.sigma
+    return shown_threshold(frame, presence.tau, least), 1.0
 
 
 def with_picked_rows(
@@ -49,8 +67,8 @@ def with_picked_rows(
     if order is None:
         return receipt
     found = shown_frame(offer, side_table, selected=selected)
-    threshold = row_threshold(offer)
-    rows = selection_of(order, found.values, found.among, threshold=threshold)
+    threshold, ratio = row_threshold(offer)
+    rows = selection_of(order, found.values, found.among, threshold=threshold, ratio=ratio)
     estimates = {one.name: query.estimates[one.estimate] for one in query.finish.columns if one.estimate is not None}
     factors = {name: order_factor(order, estimate, rows) for name, estimate in estimates.items()}
     side = side_of(order.top)

@@ -181,6 +181,12 @@ class SchemaView:
         schema = self.engine.find(table, views=True)
         return schema is None or self.engine.members(schema, column) == members
 
+    def has_collation(self, origin: tuple[str, str]) -> bool:
+        """Return whether a column may hold different texts equal; True if its table is gone."""
+        table, column = origin
+        schema = self.engine.find(table, views=True)
+        return schema is None or self.engine.collation(schema, column) is not None
+
     def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
         """Sets of columns that a constraint keeps unique; of a table that was dropped, the keys that links lead to."""
         if not schema.catalog_name[0]:

@@ -122,6 +122,7 @@ def selection_of(
     among: slice | Integers,
     chance: float = 0.05,
     threshold: float | None = None,
+    ratio: float = 1.0,
 ) -> Selection:
     """Return how many rows a query picks, and of how many candidates, by the number that orders them.
 
@@ -134,11 +135,12 @@ def selection_of(
         among: which of them are those of shown groups.
         chance: probability with which an interval of a group that is named beforehand misses.
         threshold: the number that a count of units has to exceed for its group to be shown; None if none has to.
+        ratio: noise of the counts over that of those that had to exceed the threshold.
 
     """
     if order is None:
         return ALL
-    hidden = None if threshold is None else hidden_counts(frame, threshold)
+    hidden = None if threshold is None else hidden_counts(frame, threshold, ratio)
     score = order.scores(frame, among)
     groups, top = len(score), order.top
     end = min(groups, top.offset + top.limit)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsql.answer.estimates import Floats, NoisyFrame
-from dpsql.answer.offer import Offer, row_threshold
+from dpsql.answer.offer import Offer
+from dpsql.answer.picked_rows import row_threshold
 from dpsql.answer.points import ShownFrame, stored_keys
 from dpsql.answer.top_rows import Integers, RowOrder, picked_places, row_order, selection_of, wider_of
 from dpsql.engine import Sandbox
@@ -74,7 +75,8 @@ def picked_rows(
         return None
     most = len(found.shown) if isinstance(part.groups, Buckets) else part.frame.key_count
     needed = order.top.limit if most is None else max(0, min(order.top.limit, most - order.top.offset))
-    threshold = row_threshold(offer)
+    # each level of a window has a threshold of its own
+    threshold, _ = row_threshold(offer)
     units = 0.0 if threshold is None else threshold - (offer.presence.tau or 0.0)
     ties = _ties(part, found.shown, side_table, sandbox)
     return PickedRows(order, ties, needed, 1.0 - target.confidence, threshold, units)

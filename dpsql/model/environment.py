@@ -216,6 +216,9 @@ class Schemas(Protocol):
     def keeps_order(self, origin: tuple[str, str], members: tuple[str, ...]) -> bool:
         """Return True if a column's ENUM type still has these members in this order, or if its table is gone."""
 
+    def has_collation(self, origin: tuple[str, str]) -> bool:
+        """Return whether a column of a table may hold different texts equal, which a constraint tells apart."""
+
     def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
         """Sets of columns that a constraint keeps unique, each together, where none of them is NULL."""
 

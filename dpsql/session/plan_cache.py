@@ -42,6 +42,7 @@ _ASKED_AGAIN = frozenset(
         "value_bounds",
         "public_keys",
         "keeps_order",
+        "has_collation",
     }
 )
 """What is asked of the schemas again before a plan is used again."""

@@ -169,3 +169,29 @@ def test_a_plan_says_that_intervals_are_wider_if_rows_are_left_out(
 ) -> None:
     rows = session.sql(f"FROM dp_explain($$ {QUESTION} ORDER BY n DESC {clauses} $$, rho := {RHO})").fetchall()
     assert any("intervals are wider" in value for *_, value in rows) == is_told
+
+
+def test_truth_values_pick_rows_and_widen_no_interval(session: dpsql.Session) -> None:
+    text = "SELECT month, count(DISTINCT patient) AS n, bool_or(cost > 40) AS dear FROM visits GROUP BY month"
+    notes = receipt_of(session.sql(f"{text} ORDER BY dear DESC LIMIT 3", rho=RHO)).notes
+    assert PICKED.format(clause="LIMIT") in notes
+    assert not any(note.startswith("the rows of LIMIT") for note in notes)
+
+
+def test_a_lower_level_knows_of_the_threshold_that_has_shown_its_keys() -> None:
+    """300 keys have 8 visits each, and a threshold of 11.6 shows some of them by their noise."""
+    with with_declarations(
+        "CREATE TABLE visits AS SELECT i AS patient, i % 300 AS doctor FROM range(2_400) t(i)",
+        (
+            "CALL dp_protect('visits', privacy_unit_column := 'patient', coverage := FALSE, "
+            "max_groups_contributed := 1, max_rows_per_group := 1, "
+            "rho_budget := 1e6, delta_threshold := 1e-4, delta_conversion := 1e-6)",
+        ),
+    ) as session:
+        session._runner.noise_source = seeded_noise(0)
+        text = "SELECT doctor, count(*) AS n, dp_interval_low(n) AS low FROM visits GROUP BY doctor"
+        assert len(session.sql(text, rho=0.1)) > 10
+        answer = session.sql(f"{text} ORDER BY n DESC LIMIT 5", rho=0.09)
+        assert receipt_of(answer).threshold is None
+        assert (answer.df()["low"] <= 8).all()
+        assert any("near the threshold of 11.6" in note for note in receipt_of(answer).notes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -101,6 +102,41 @@ def test_a_listed_null_may_repeat_in_spite_of_a_constraint(prepared: dpsql.Sessi
         session._runner.noise_source = seeded_noise(5)
         session.sql(f"CALL dp_domain('{IN_GROUP}', 'key', keys := [0, 1, NULL])")
         assert [row[-1] for row in answered(session, IN_GROUP, "count(*)").fetchall()][:2] == [None, None]
+
+
+def test_a_kept_plan_forgets_a_constraint_that_was_dropped() -> None:
+    """A plan of the same text is made anew, once a unit may have several rows in a group."""
+    with one_row_in_a_group("INTEGER", "i % 3", "[0, 1, 2]") as session:
+        text = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (target_relative_error = 0.3, max_rho = 8) "
+        text += "key, count(*) AS n, dp_within_target(n) AS close FROM t GROUP BY key"
+        session.sql(f"FROM dp_explain($${text}$$)")
+        session.connection.execute(
+            "CREATE OR REPLACE TABLE t (unit INTEGER, key INTEGER); "
+            "INSERT INTO t SELECT i // 3, i % 3 FROM range(2_400) t(i), range(4)"
+        )
+        assert [row[-1] for row in session.sql(text).fetchall()] == [None] * 3
+
+
+@pytest.mark.parametrize(("collation", "close"), [("", True), ("COLLATE NOCASE", None)])
+def test_a_constraint_tells_texts_apart_that_a_key_holds_equal(collation: str, close: bool | None) -> None:
+    """Each unit has the rows 'a' and 'A', of which one counts."""
+    with one_row_in_a_group(f"VARCHAR {collation}", "['a', 'A', 'b'][1 + i % 3]", "['a', 'b']") as session:
+        found = answered(session, "t", "count(*)").fetchall()
+        assert [row[-1] for row in found] == [close] * 2
+
+
+@contextmanager
+def one_row_in_a_group(kind: str, key: str, keys: str) -> Iterator[dpsql.Session]:
+    """Open a table whose units have one row of each key by a constraint."""
+    made = f"CREATE TABLE t (unit INTEGER, key {kind}, UNIQUE (unit, key)); INSERT INTO t SELECT i // 3, {key} "
+    declared = (
+        "CALL dp_protect('t', privacy_unit_column := 'unit', coverage := FALSE, max_groups_contributed := 3, "
+        f"max_rows_per_group := 1, {BUDGET})",
+        f"CALL dp_domain('t', 'key', keys := {keys})",
+    )
+    with with_declarations(f"{made} FROM range(2_400) t(i)", declared) as session:
+        session._runner.noise_source = seeded_noise(5)
+        yield session
 
 
 def test_people_are_within_it_with_all_who_may_be_missing_in_one_group() -> None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
+from dpsql.answer import near_threshold
 from dpsql.answer.near_threshold import Hidden, hidden_counts
 from dpsql.answer.top_rows import RowOrder, Selection, selection_of, wider_of
 from dpsql.model.estimates import Estimate, Linear, Sum
@@ -71,6 +72,22 @@ def test_intervals_that_do_not_know_of_the_threshold_miss() -> None:
     assert misses > stats.binom.ppf(1.0 - FALSE_ALARM, shown, 0.05)
 
 
+@pytest.mark.parametrize("ratio", [1.05, 1.4, 3.0])
+def test_counts_whose_groups_a_quieter_number_has_shown_cover(ratio: float) -> None:
+    """The threshold is 5.5 for a number with less noise, which is a part of the count's own."""
+    random = np.random.default_rng(round(100 * ratio))
+    for far in (2.0, 3.0, 4.0):
+        truth = 5.5 - far / ratio
+        quiet = truth + random.normal(size=400_000) / ratio
+        quiet = quiet[quiet > 5.5]
+        counts = quiet + random.normal(size=len(quiet)) * np.sqrt(1.0 - ratio**-2)
+        widths = PLAIN * Hidden(counts - 5.5, counts, ratio).wider(1.0)
+        misses = np.count_nonzero(np.abs(counts - truth) > widths)
+        assert misses <= stats.binom.ppf(1.0 - FALSE_ALARM, len(counts), 0.05)
+        # planted fault: plain intervals of the same counts
+        assert ratio > 2.0 or np.mean(np.abs(counts - truth) > PLAIN) > 0.2
+
+
 def test_only_numbers_with_noise_of_the_count_are_wider() -> None:
     step = Groups((COUNT,), {PRESENCE: np.array([60.0, 6.0]), COSTS: np.zeros(2)}, {PRESENCE: 1.0, COSTS: 1.0})
     frame = step.exact_step(10**9).found.values
@@ -86,3 +103,8 @@ def test_only_numbers_with_noise_of_the_count_are_wider() -> None:
     assert np.asarray(wider_of(order, recentred, rows))[1] == pytest.approx(near)
     assert wider_of(order, COUNT, replace(rows, hidden=None)) == 1.0
     assert wider_of(None, COUNT, Selection(0, 0, 0)) == 1.0
+
+
+def test_no_widths_are_kept_from_one_reader_to_the_next() -> None:
+    """A quantile follows from released numbers, so a quicker second time would tell of another reader's answer."""
+    assert not hasattr(near_threshold._after_threshold, "cache_info")
