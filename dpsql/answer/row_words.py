@@ -29,7 +29,9 @@ PICKED = Sentence(
     clause="HAVING",
 )
 LESS_FOR = Sentence(", less for rows that {clause} picks", clause="HAVING")
-"""Of the probability in the line below a printed answer."""
+LESS_FOR_SOME = Sentence(", less for picked rows")
+"""Both of the probability in the line below a printed answer."""
+ALL_INTERVALS = Sentence("intervals")
 RANKED = Sentence(
     "a window orders groups by noisy numbers; an interval holds for a group named before, and less often for one "
     "picked by its place"

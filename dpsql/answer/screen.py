@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from dpsql.answer import join_words, left_out_words, phrases, weight_words, words
+from dpsql.answer import join_words, left_out_words, phrases, row_words, weight_words, words
 from dpsql.answer.counted_parts import counted_parts, is_warning
 from dpsql.answer.coverage_lines import CoverageReceipt
 from dpsql.answer.printed_table import PrintedTable
@@ -292,7 +292,8 @@ class Screen:
             wordings = [words.WIDTHS.format(widths=one) for one in shown]
         notes = [*self.receipt.notes, *(note for one in self.receipt.sets for note in one.receipt.notes)]
         if less := phrases.less_for(notes):
-            wordings = [f"{one}{less}" for one in wordings]
+            wordings.append(words.COVER.format(intervals=row_words.ALL_INTERVALS))
+            wordings = [f"{one}{end}" for one in wordings for end in (less, row_words.LESS_FOR_SOME)]
         if not _all_coverage(self.receipt):
             if self.receipt.is_too_low:
                 return [f"{one}{words.NOT_LEFT_OUT}" for one in wordings]
