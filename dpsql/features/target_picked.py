@@ -17,6 +17,7 @@ from dpsql.model.estimates import Estimate
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import Buckets, FrameQuery
 from dpsql.model.query_kinds import RelativeError
+from dpsql.model.top_rows import TopRows
 from dpsql.state import SideTable, to_arrow, to_numpy
 
 
@@ -73,13 +74,23 @@ def picked_rows(
     order = row_order(part)
     if order is None:
         return None
-    most = len(found.shown) if isinstance(part.groups, Buckets) else part.frame.key_count
-    needed = order.top.limit if most is None else max(0, min(order.top.limit, most - order.top.offset))
+    needed = _needed_rows(part, order.top, len(found.shown))
     # each level of a window has a threshold of its own
     threshold, _ = row_threshold(offer)
     units = 0.0 if threshold is None else threshold - (offer.presence.tau or 0.0)
     ties = _ties(part, found.shown, side_table, sandbox)
     return PickedRows(order, ties, needed, 1.0 - target.confidence, threshold, units)
+
+
+def _needed_rows(part: FrameQuery, top: TopRows, shown: int) -> int:
+    """Return how many rows have to be shown: as many as LIMIT says, or as there are groups of public keys."""
+    most = shown if isinstance(part.groups, Buckets) else part.frame.key_count
+    if most is None:
+        return top.limit
+    if part.request.min_units > 1 and not part.frame.has_private_keys:
+        # groups with too few units are never shown; those near that number are not waited for
+        most = max(shown, top.offset + 1)
+    return max(0, min(top.limit, most - top.offset))
 
 
 def _ties(part: FrameQuery, shown: Integers, side_table: SideTable, sandbox: Sandbox) -> Integers:

@@ -125,3 +125,15 @@ def test_questions_for_other_rows_end_elsewhere(session: dpsql.Session) -> None:
     # each needs more than those before, and pays for the rest of its level
     assert all(price > 0.0 for price in prices)
     assert receipt_of(session.sql(asked("ORDER BY n DESC LIMIT 5", max_rho=0.5))).charged_rho == 0.0
+
+
+def test_groups_with_too_few_units_are_not_waited_for(session: dpsql.Session) -> None:
+    """Ten pages have 100 visitors or more."""
+    question = asked("ORDER BY n DESC LIMIT 30")
+    few = question.replace("max_rho = 5.0", "max_rho = 5.0, min_privacy_units_per_group = 95")
+    answer = session.sql(few)
+    assert len(answer) == 10
+    assert receipt_of(answer).charged_rho < 0.2
+    nobody = question.replace("max_rho = 5.0", "max_rho = 0.01, min_privacy_units_per_group = 5000")
+    assert len(session.sql(nobody)) == 0
+    assert "the target is not reached: no row is shown" in str(receipt_of(session.sql(nobody)))
