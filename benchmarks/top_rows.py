@@ -79,7 +79,7 @@ class Shown:
 
     @property
     def fails(self) -> bool:
-        """Whether a claim does not hold."""
+        """Tell if a claim does not hold."""
         return self.cover < LEAST_COVER or self.width > MOST_WIDTH
 
     def __str__(self) -> str:
@@ -203,7 +203,7 @@ class Walks:
 
     @property
     def fails(self) -> bool:
-        """Whether a claim does not hold."""
+        """Tell if a claim does not hold."""
         return self.cover < LEAST_COVER or (self.is_flat and self.reached > MOST_REACHED)
 
     def __str__(self) -> str:

@@ -33,7 +33,7 @@ from dpsql.state import Point, SideTable, Threshold, delta_units_up, to_arrow
 
 @dataclass(frozen=True)
 class PointSource:
-    """What new points of one statistic are made of.
+    """Sources of new points of one statistic.
 
     Attributes:
         statistic: what is noised.

@@ -29,7 +29,7 @@ from dpsql.state import SideTable
 
 @dataclass(frozen=True)
 class Missing:
-    """What bounds may leave out of the groups of an answer.
+    """Parts of the groups of an answer that bounds may leave out.
 
     Attributes:
         part: the question.

@@ -159,7 +159,7 @@ class Step:
 
     @property
     def counts_enough(self) -> bool:
-        """Whether as many groups are shown as have to be."""
+        """Tell if as many groups are shown as have to be."""
         return self.groups > 0 if self.picked is None else self.counted >= self.picked.needed
 
     def judged(self, quantile: float, level_nano: int | None = None, *, held: bool = True) -> tuple[Column, ...]:

@@ -1,4 +1,4 @@
-"""Which cells of an answer are within its relative error: by their noise, and by what bounds may leave out of them."""
+"""Cells of an answer that are within its relative error, by their noise and by what bounds may leave out of them."""
 
 from __future__ import annotations
 

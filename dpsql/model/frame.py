@@ -220,7 +220,7 @@ class Frame:
 
     @property
     def cuts_groups(self) -> bool:
-        """Whether a unit may have more groups than it may count in."""
+        """Tell if a unit may have more groups than it may count in."""
         most, count = self.bounding.max_groups, self.key_count
         return bool(self.keys) and (count is None or (most or count) < count)
 
