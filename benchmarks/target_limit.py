@@ -31,10 +31,9 @@ from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.query_kinds import RelativeError
 from dpsql.model.top_rows import TopRows
 from dpsql.noise.entropy import NoiseSource
-from dpsql.noise.rounded_gaussian import RoundedGaussian
 from tests.histograms import independent
 from tests.noise_sources import seeded_noise
-from tests.target_walks import Groups, counts, walk
+from tests.target_walks import Groups, counts, noise, walk
 
 MOST_OF_ONE, MOST_STEPS, LEAST_COVERED = 1.25, 12.0, 0.93
 CLAIMED_ERROR, COARSE_ERROR = 0.1, 0.5
@@ -46,7 +45,6 @@ RELEASES = 9
 """Fresh releases through SQL at a level, by which the best one is found."""
 AIRCRAFT_GROUPS = 8
 """Groups of an aircraft that count."""
-_STEPS_OF_NOISE = 2**20
 
 
 @dataclass(frozen=True)
@@ -159,8 +157,7 @@ def fresh(groups: Groups, level_nano: int, source: NoiseSource) -> Step:
     """Return the step of one release at a level."""
     sigma = groups.noise[PRESENCE] * (NANO / level_nano) ** 0.5
     exact = groups.exact[PRESENCE]
-    drawn = source.draw(RoundedGaussian(sigma * _STEPS_OF_NOISE), len(exact)) / _STEPS_OF_NOISE
-    return groups.step(level_nano, {PRESENCE: exact + drawn})
+    return groups.step(level_nano, {PRESENCE: exact + noise(sigma, len(exact), source)})
 
 
 def is_enough(step: Step, target: RelativeError) -> bool:

@@ -102,7 +102,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All runs of a question, and the best level in nano-rho."""
+    """Runs of a question, and the best level in nano-rho."""
 
     question: Question
     best: int

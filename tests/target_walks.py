@@ -98,6 +98,11 @@ def counts(*units: float) -> Groups:
     return Groups((COUNT,), {PRESENCE: np.array(units, dtype=np.float64)}, {PRESENCE: 1.0})
 
 
+def noise(sigma: float, groups: int, source: NoiseSource) -> Floats:
+    """Return Gaussian noise of a standard deviation, one for each group."""
+    return np.asarray(source.draw(RoundedGaussian(sigma * _STEPS_OF_NOISE), groups) / _STEPS_OF_NOISE)
+
+
 def walk(
     groups: Groups, levels: Sequence[int], place: int, target: RelativeError, source: NoiseSource
 ) -> list[tuple[int, Step]]:
@@ -119,7 +124,7 @@ def walk(
         for one, exact in groups.exact.items():
             # a rise averages what was released with a fresh release at the difference of the levels
             sigma = groups.noise[one] * (NANO / (level - before)) ** 0.5
-            drawn = source.draw(RoundedGaussian(sigma * _STEPS_OF_NOISE), len(exact)) / _STEPS_OF_NOISE
+            drawn = noise(sigma, len(exact), source)
             released[one] = (before * released[one] + (level - before) * (exact + drawn)) / level
         # a group that one step has shown stays
         shown |= groups.shown(level, released)

@@ -68,3 +68,15 @@ COUNTS_ALL = Sentence("the target counts all groups, also those that {clause} le
 SHOWN_BY_OTHERS = Sentence(
     "the share of groups counts all groups that this reader is shown, also groups of releases of others"
 )
+ON_ERRORS = (
+    ASKED_HALF_WIDTHS,
+    ASKED_RELATIVE,
+    WITHIN_TARGET,
+    NOISE_WITHIN,
+    NOT_REACHED,
+    WITHIN_UNKNOWN,
+    FORECAST,
+    COUNTS_ALL,
+    SHOWN_BY_OTHERS,
+)
+"""Notes that stand under the heading ``error`` of a receipt."""

@@ -13,7 +13,16 @@ from dpsql.answer.offer import Offer, shown_threshold
 from dpsql.answer.phrases import listed
 from dpsql.answer.points import ShownFrame, shown_frame
 from dpsql.answer.receipt import Receipt
-from dpsql.answer.top_rows import RowOrder, order_factor, picked_places, row_order, selection_of, side_of, wider_of
+from dpsql.answer.top_rows import (
+    RowOrder,
+    Selection,
+    order_factor,
+    picked_places,
+    row_order,
+    selection_of,
+    side_of,
+    wider_of,
+)
 from dpsql.state import SideTable
 
 _MUCH = 1.01
@@ -28,9 +37,14 @@ def factors_of_rows(offer: Offer, found: ShownFrame) -> list[float | Floats]:
         found: values and shown groups.
 
     """
-    order, (threshold, ratio) = row_order(offer.query), row_threshold(offer)
-    rows = selection_of(order, found.values, found.among, threshold=threshold, ratio=ratio)
+    order, rows = row_order(offer.query), _selected(offer, found)
     return [wider_of(order, one, rows) for one in offer.query.estimates]
+
+
+def _selected(offer: Offer, found: ShownFrame) -> Selection:
+    """Return how many rows an answer picks, and of how many candidates."""
+    threshold, ratio = row_threshold(offer)
+    return selection_of(row_order(offer.query), found.values, found.among, threshold=threshold, ratio=ratio)
 
 
 def row_threshold(offer: Offer) -> tuple[float | None, float]:
@@ -67,8 +81,7 @@ def with_picked_rows(
     if order is None:
         return receipt
     found = shown_frame(offer, side_table, selected=selected)
-    threshold, ratio = row_threshold(offer)
-    rows = selection_of(order, found.values, found.among, threshold=threshold, ratio=ratio)
+    rows, (threshold, _) = _selected(offer, found), row_threshold(offer)
     estimates = {one.name: query.estimates[one.estimate] for one in query.finish.columns if one.estimate is not None}
     factors = {name: order_factor(order, estimate, rows) for name, estimate in estimates.items()}
     side = side_of(order.top)

@@ -38,4 +38,4 @@ RANKED = Sentence(
 )
 ASKED_OF_ONE = Sentence("the half widths that were asked for hold for a group named before, not for the rows of LIMIT")
 OF_ROWS = (LIMIT_WIDENS, LIMIT_WIDENED, NEAR_THRESHOLD, PICKED, RANKED, ASKED_OF_ONE)
-"""All of them."""
+"""Sentences of receipts, in the order of this table."""

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from dpsql.answer import row_words
 from dpsql.answer.estimates import COLUMNS, Z_95, EstimatedColumn, Floats, NoisyFrame
-from dpsql.answer.near_threshold import Hidden, hidden_counts
 from dpsql.model.estimates import AnyUnit, Estimate, LinearValue, NoValue, RunningSum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets, FrameQuery
 from dpsql.model.top_rows import WINDOW, TopRows
+
+if TYPE_CHECKING:
+    from dpsql.answer.near_threshold import Hidden
 
 Integers = npt.NDArray[np.intp]
 FAR = 0.1
@@ -140,7 +143,11 @@ def selection_of(
     """
     if order is None:
         return ALL
-    hidden = None if threshold is None else hidden_counts(frame, threshold, ratio)
+    hidden = None
+    if threshold is not None:
+        from dpsql.answer.near_threshold import hidden_counts  # noqa: PLC0415 — few queries need it
+
+        hidden = hidden_counts(frame, threshold, ratio)
     score = order.scores(frame, among)
     groups, top = len(score), order.top
     end = min(groups, top.offset + top.limit)

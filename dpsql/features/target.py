@@ -61,6 +61,7 @@ from dpsql.features.target_levels import (
     most_nano,
     steps_up,
 )
+from dpsql.features.target_missing import missing_of
 from dpsql.features.target_notes import after_steps, target_notes
 from dpsql.features.target_nothing import reason_of_target
 from dpsql.features.target_picked import picked_rows
@@ -348,13 +349,14 @@ def _answer(
     offer = _offer_at(part, stop.rho_nano, state, reader)
     step, quantile = _step(query, offer, stop.rho_nano, runtime), interval_quantile(target)
     table = noisy_table(offer, state.side_table, quantile=quantile, upper_quantile=upper_quantile(target))
-    within = within_target(part, offer, step, target, state.side_table)
+    missing = missing_of(part, offer, step, state.side_table)
+    within = within_target(part, step, target, missing)
     for number, cells in within.items():
         table = table.append_column(f"agg_{number}_within", cells)
     receipt = receipt_of_cap(offer, highest_nano(part), query.cap, cap_words.RELEASED_NUMBERS, state)
     receipt = replace(with_price(receipt, charged), columns=after_steps(receipt.columns, target))
     reason = partial(reason_of_target, part, offer, state, reader)
     receipt = with_remarks(offer, receipt, table, state.side_table, reason)
-    reasons = why_unknown(part, offer, step, receipt, within, target.error, state.side_table)
+    reasons = why_unknown(part, receipt, within, target.error, missing)
     notes = (*target_notes(step, stop, query, offer), *reasons, *receipt.notes)
     return table, replace(receipt, notes=notes)

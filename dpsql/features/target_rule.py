@@ -51,7 +51,7 @@ INTERVALS: Mapping[float, Table] = {
 AHEAD = 2.0
 """A number is taken to grow by so many standard deviations of its change, so that a step seldom goes too far."""
 AHEAD_OF_PICKED = 1.0
-"""The same for rows that LIMIT picks: the largest of many noisy numbers seldom grow."""
+"""Deviations likewise for rows that LIMIT picks: the largest of many noisy numbers seldom grow."""
 
 
 def quantile_of(target: RelativeError) -> float:

@@ -9,22 +9,19 @@ import pyarrow as pa
 
 from dpsql.answer.coverage_receipt import unit_name
 from dpsql.answer.left_out_words import within_unknown
-from dpsql.answer.offer import Offer
 from dpsql.answer.receipt import Receipt
 from dpsql.answer.within_words import lacks_people, may_cut_some
 from dpsql.features.target_facts import may_cut
-from dpsql.features.target_missing import missing_of
+from dpsql.features.target_missing import Missing
 from dpsql.features.target_notes import alias_of
 from dpsql.features.target_rule import Step, measured, quantile_of
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
-from dpsql.state import SideTable, to_arrow
+from dpsql.state import to_arrow
 
 
-def within_target(
-    part: FrameQuery, offer: Offer, step: Step, target: RelativeError, side_table: SideTable
-) -> Mapping[int, pa.Array]:
+def within_target(part: FrameQuery, step: Step, target: RelativeError, missing: Missing) -> Mapping[int, pa.Array]:
     """Return for each number that is asked for whether it is within the target, by the number of its estimate.
 
     If bounds cut nothing of a number for sure, that is 1 or 0, by the interval of the noise. Else it is 1 if noise and
@@ -33,13 +30,12 @@ def within_target(
 
     Args:
         part: the question.
-        offer: how its last step is served.
         step: the last step.
         target: the rule.
-        side_table: where points are stored.
+        missing: what bounds may leave out of its groups.
 
     """
-    missing, numbers = missing_of(part, offer, step, side_table), measured(part)
+    numbers = measured(part)
     columns = step.columns(quantile_of(target))
     counted_out = {one.covered for one in part.statistics if one.kind in LEFT_OUT_KINDS}
     found: dict[int, pa.Array] = {}
@@ -60,27 +56,18 @@ def within_target(
 
 
 def why_unknown(
-    part: FrameQuery,
-    offer: Offer,
-    step: Step,
-    receipt: Receipt,
-    within: Mapping[int, pa.Array],
-    error: float,
-    side_table: SideTable,
+    part: FrameQuery, receipt: Receipt, within: Mapping[int, pa.Array], error: float, missing: Missing
 ) -> Iterator[str]:
     """Yield a sentence for each reason why truth values about the target are NULL.
 
     Args:
         part: the question.
-        offer: how its last step is served.
-        step: the last step.
         receipt: has the measured numbers of rows left out.
         within: the truth values, by the numbers of their estimates.
         error: the relative error that the question asks for.
-        side_table: where points are stored.
+        missing: what bounds may leave out of the groups.
 
     """
-    missing = missing_of(part, offer, step, side_table)
     unknown = {number: alias_of(part, number) for number, cells in within.items() if cells.null_count}
     counted_out = [one for one in receipt.left_out if set(one.columns) & set(unknown.values())]
     yield from (within_unknown(one, error) for one in counted_out)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
+from dpsql.answer.receipt import heading_of
 from dpsql.features import target_rule
 from dpsql.features.target_rule import Step
 from dpsql.model.query_kinds import RelativeError
@@ -71,7 +72,9 @@ def test_other_clauses_leave_all_groups_in_the_rule(session: dpsql.Session, clau
     (missed,) = (note for note in notes if note.startswith("the target is not reached"))
     assert " of 200 groups, and 180 are asked for" in missed
     left_out = "HAVING" if clause.startswith("HAVING") else "LIMIT"
-    assert f"the target counts all groups, also those that {left_out} leaves out" in notes
+    counts_all = f"the target counts all groups, also those that {left_out} leaves out"
+    assert counts_all in notes
+    assert heading_of(counts_all) == "error"
     assert any(note.startswith("HAVING picks rows") for note in notes) == clause.startswith("HAVING")
 
 

@@ -80,7 +80,7 @@ def test_picked_numbers_are_taken_to_grow_by_one_deviation(place: int) -> None:
 
 
 def test_growth_has_the_noise_and_not_the_width_of_an_interval() -> None:
-    """Of 300 numbers that are all noise, intervals are 1.7 times as wide; none of them grows more for that."""
+    """Intervals of 300 numbers that are all noise are 1.7 times as wide; none of them grows more for that."""
     place, random = 60, np.random.default_rng(4)
     sigma = math.sqrt(NANO / PUBLIC[place])
     groups = replace(counts(*np.zeros(300)), top=TOP)
