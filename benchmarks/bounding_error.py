@@ -16,12 +16,12 @@ import pyarrow as pa
 from scipy.stats import norm
 
 import dpsql
-from dpsql.answer.policy_view import environment
 from dpsql.assets import asset
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.model.private_query import PrivateQuery
+from dpsql.plan.environment.policy_view import environment
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
 

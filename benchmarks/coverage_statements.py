@@ -24,14 +24,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dpsql
-from dpsql.answer import points, stage
-from dpsql.answer.coverage import Kept, kept_of
-from dpsql.answer.exact import Exact, Reading, Runtime, read_exact
-from dpsql.answer.points import noisy_places
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import BUCKETS, first_end
 from dpsql.model.frame import NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
+from dpsql.release import points, stage
+from dpsql.release.coverage import Kept, kept_of
+from dpsql.release.exact import Exact, Reading, Runtime, read_exact
+from dpsql.release.points import noisy_places
 
 Integers = npt.NDArray[np.int64]
 _SAMPLES = Path(__file__).parent.parent / "sample_data"

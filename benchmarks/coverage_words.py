@@ -24,16 +24,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import dpsql
-from dpsql.answer import coverage_receipt, phrases
-from dpsql.answer.bound_effects import kept_shares
-from dpsql.answer.coverage import Kept
-from dpsql.answer.coverage_lines import CoverageReceipt
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.model.estimates import Estimate, Ratio, Spread
 from dpsql.model.frame import PRESENCE, Frame, Norm, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.noise.entropy import NoiseSource
+from dpsql.receipts import coverage_receipt, phrases
+from dpsql.receipts.coverage_lines import CoverageReceipt
+from dpsql.release.bound_effects import kept_shares
+from dpsql.release.coverage import Kept
 from dpsql.sql.statements import SelectStatement, read_statement
 
 Floats = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.left_out_tables import Floats, Table
-from dpsql.answer.left_out import LeftOut
+from dpsql.release.left_out import LeftOut
 
 CUT = 0.08
 DRAWS = 300

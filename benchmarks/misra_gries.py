@@ -17,11 +17,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import dpsql
-from dpsql.answer.sketch import Sketch, sketched
 from dpsql.bound.shards import SHARDS, sketch_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.model.frame import Frame
+from dpsql.release.sketch import Sketch, sketched
 from dpsql.sql.statements import SelectStatement, read_statement
 
 SALT = bytes(range(16))

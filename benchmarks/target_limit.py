@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.target_questions import EXPLORED, Outcome, Question, declared, flights, measured
-from dpsql.answer.estimates import COLUMNS, Z_95, Floats
 from dpsql.assets import asset
 from dpsql.features.target_levels import DOUBLINGS, absolute_grid, window_of
 from dpsql.features.target_rule import Step, interval_quantile
@@ -31,6 +30,7 @@ from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.query_kinds import RelativeError
 from dpsql.model.top_rows import TopRows
 from dpsql.noise.entropy import NoiseSource
+from dpsql.release.estimates import COLUMNS, Z_95, Floats
 from tests.histograms import independent
 from tests.noise_sources import seeded_noise
 from tests.target_walks import Groups, counts, noise, walk

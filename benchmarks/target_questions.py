@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 import dpsql
-from dpsql.answer.policy_view import environment
 from dpsql.assets import asset
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.features.target_levels import capped, steps_up
 from dpsql.model.frame import NANO
 from dpsql.model.query_kinds import WithinTarget
+from dpsql.plan.environment.policy_view import environment
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.prepared import with_own_state

@@ -35,8 +35,8 @@ from unittest.mock import patch
 
 import dpsql
 from benchmarks.one_row_texts import Scale, Text, Writer, edges, opened
-from dpsql.answer import exact
 from dpsql.errors import DpsqlError
+from dpsql.release import exact
 from dpsql.session.session import LazyState
 from tests.noise_sources import seeded_noise
 

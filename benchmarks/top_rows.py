@@ -23,8 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 import dpsql
-from dpsql.answer.estimates import COLUMNS, Floats, NoisyFrame, NoisyValues
-from dpsql.answer.top_rows import RowOrder, picked_places, selection_of
 from dpsql.features.target_levels import DOUBLINGS, STEPS_PER_DOUBLING, absolute_grid
 from dpsql.features.target_rule import Step, is_met, quantile_of
 from dpsql.mechanism.correlated_gaussian import listed_histogram
@@ -35,6 +33,8 @@ from dpsql.model.query_kinds import RelativeError
 from dpsql.model.top_rows import TopRows
 from dpsql.noise.entropy import Entropy
 from dpsql.noise.rounded_gaussian import RoundedGaussian
+from dpsql.release.estimates import COLUMNS, Floats, NoisyFrame, NoisyValues
+from dpsql.release.top_rows import RowOrder, picked_places, selection_of
 from tests.deterministic_entropy import SeededEntropy
 from tests.end_to_end.prepared import with_declarations
 from tests.histograms import independent

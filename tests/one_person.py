@@ -16,13 +16,13 @@ from typing import Any
 import duckdb
 
 import dpsql
-from dpsql.answer import exact
-from dpsql.answer.exact import Reading, Runtime, public_key_table
 from dpsql.bound.statement import Bounded
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, ReleaseError
 from dpsql.model.private_query import PrivateQuery
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
+from dpsql.release import exact
+from dpsql.release.exact import Reading, Runtime, public_key_table
 from dpsql.session.runner import StatementRunner
 from dpsql.session.session import Analyst, LazyState
 from dpsql.sql.statements import SelectStatement, read_statement

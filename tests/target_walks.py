@@ -9,9 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.answer.estimates import Floats, NoisyFrame, NoisyValues
-from dpsql.answer.points import ShownFrame
-from dpsql.answer.top_rows import Integers, RowOrder
 from dpsql.features.target_picked import PickedRows
 from dpsql.features.target_rule import Column, Step, place_after, quantile_of
 from dpsql.model.estimates import UNITS, Estimate, Linear, Ratio, Sum
@@ -21,6 +18,9 @@ from dpsql.model.query_kinds import RelativeError
 from dpsql.model.top_rows import TopRows
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian
+from dpsql.release.estimates import Floats, NoisyFrame, NoisyValues
+from dpsql.release.points import ShownFrame
+from dpsql.release.top_rows import Integers, RowOrder
 from tests.histograms import independent
 
 COSTS = Statistic("sum", -100 * 2**10, 100 * 2**10, -10)

@@ -22,7 +22,7 @@ from dpsql.engine.connection import BYTEWISE, SETTINGS, Connection, Cursor
 from dpsql.errors import EngineError
 from dpsql.model.environment import Column, TableSchema, folded
 from dpsql.operations.dialect import quote, text_literal
-from dpsql.sql.source.relation import view_sources
+from dpsql.sql.view_sources import view_sources
 
 _COLLATED = re.compile(r' COLLATE (?:"([^"]+)"|([^\s()"]+))')
 """A collation in a definition that DuckDB writes: quoted where its name is a keyword, from 2.0.1 on."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 
-from dpsql.answer.number_threshold import hiding_statistic, scale_of
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_histograms import Question
 from dpsql.features.auto_norms import mean_norm
@@ -16,6 +15,7 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import AutoBounds, AutoGroups, FrameQuery
 from dpsql.model.query_kinds import KeysFirst
+from dpsql.release.number_threshold import hiding_statistic, scale_of
 from dpsql.state import State
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dpsql.answer import level_words
 from dpsql.features.half_width import TargetQuery
 from dpsql.features.kinds import fixed_noise_kind_of
 from dpsql.mechanism.calibrate import whole_nano
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.query_kinds import AutoHalfWidths
+from dpsql.receipts import level_words
 
 
 def at_target(query: PrivateQuery) -> PrivateQuery:

@@ -13,9 +13,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.answer.exact import Runtime, prepare_reading, public_key_table, require_runs
-from dpsql.answer.held_pairs import hold_pairs, read_units
-from dpsql.answer.stored_beside import release_places
 from dpsql.bound.coverage import numbers_of
 from dpsql.bound.unit_histograms import unit_histogram_sql
 from dpsql.bound.value_steps import LARGEST_VALUE, VALUE_EXPONENT
@@ -36,6 +33,9 @@ from dpsql.model.frame import KEYS_FIRST, NANO, Statistic
 from dpsql.model.private_query import AutoBounds, AutoGroups, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.features.auto import GROUPS, with_max_groups
+from dpsql.release.exact import Runtime, prepare_reading, public_key_table, require_runs
+from dpsql.release.held_pairs import hold_pairs, read_units
+from dpsql.release.stored_beside import release_places
 from dpsql.state import Charged, ChargeItem, Point, State
 
 _FEW_ROWS = 4.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dpsql.answer import cap_words, half_width_words, own_words
-from dpsql.answer.plan_rows import Row
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError
 from dpsql.features.auto_price import open_price
@@ -12,6 +10,8 @@ from dpsql.model.frame import NANO
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
+from dpsql.receipts import cap_words, half_width_words, own_words
+from dpsql.receipts.plan_rows import Row
 from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem, State
 
 

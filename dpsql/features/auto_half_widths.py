@@ -17,18 +17,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.answer import cap_words, half_width_words, level_words
-from dpsql.answer.asked_columns import asked_columns
-from dpsql.answer.estimates import QUANTILES
-from dpsql.answer.exact import Runtime
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.noisy_table import noisy_table
-from dpsql.answer.nothing_shown import frame_reason, with_remarks
-from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
-from dpsql.answer.offer_caps import with_caps
-from dpsql.answer.plan_rows import Row, offer_rows, price_rows
-from dpsql.answer.receipt import ColumnReceipt, Receipt
-from dpsql.answer.stage import prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.errors import CalibrationError
 from dpsql.features.auto_half_width_rows import open_rows, settled_rows
@@ -43,6 +31,19 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
+from dpsql.receipts import cap_words, half_width_words, level_words
+from dpsql.receipts.asked_columns import asked_columns
+from dpsql.receipts.nothing_shown import frame_reason, with_remarks
+from dpsql.receipts.offer_receipt import make_receipt, with_price
+from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
+from dpsql.receipts.receipt import ColumnReceipt, Receipt
+from dpsql.release.estimates import QUANTILES
+from dpsql.release.exact import Runtime
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.noisy_table import noisy_table
+from dpsql.release.offer import Offer, offers_of
+from dpsql.release.offer_caps import with_caps
+from dpsql.release.stage import prepare_stage, reading_of, release_stage
 from dpsql.state import State, delta_units_up
 
 _ROUNDING = 1.0 + 1e-9

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dpsql.answer.offer import current
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto import PlanAgain, found_so_far
 from dpsql.features.auto_price import may_come
@@ -22,6 +21,7 @@ from dpsql.model.frame import KEYS_FIRST, Statistic
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, PrivateQuery
 from dpsql.plan.features.auto import GROUPS, with_max_groups
+from dpsql.release.offer import current
 from dpsql.state import ChargeItem, State
 
 

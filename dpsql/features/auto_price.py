@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dpsql.answer.charge_items import draw_price
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_histograms import questions
 from dpsql.features.query_kind import OpenTerms
@@ -13,6 +12,7 @@ from dpsql.mechanism.ceiling import require_below_ceiling
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.model.private_query import AutoGroups, FrameQuery
 from dpsql.plan.features.auto import with_max_groups
+from dpsql.release.charge_items import draw_price
 from dpsql.state import ChargeItem, delta_units_up
 
 

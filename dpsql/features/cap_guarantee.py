@@ -10,11 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.accounting import zcdp
-from dpsql.answer import cap_words, level_words
-from dpsql.answer.chosen_levels import chosen_levels
-from dpsql.answer.offer import Offer, make_receipt
-from dpsql.answer.plan_rows import Row
-from dpsql.answer.receipt import Receipt
 from dpsql.mechanism.calibrate import (
     MOST_AUTO_DRAWS,
     MOST_DRAWN,
@@ -29,6 +24,12 @@ from dpsql.model.frame import NANO
 from dpsql.model.identity import in_question
 from dpsql.model.private_query import FrameQuery
 from dpsql.noise.rounded_gaussian import slack_delta
+from dpsql.receipts import cap_words, level_words
+from dpsql.receipts.offer_receipt import make_receipt
+from dpsql.receipts.plan_rows import Row
+from dpsql.receipts.receipt import Receipt
+from dpsql.release.chosen_levels import chosen_levels
+from dpsql.release.offer import Offer
 from dpsql.state import State
 
 _LARGEST_DELTA = 1.0 - 2.0**-20

@@ -15,9 +15,9 @@ from enum import Enum
 
 import numpy as np
 
-from dpsql.answer.round_keys import Found
 from dpsql.features.auto_choices import MEAN_NOISE, Floats, largest_size, sure_places
 from dpsql.model.frame import Bounding
+from dpsql.release.round_keys import Found
 
 _MISSED = 2.0
 """Weight that the first round did not find is taken for noise up to so many standard deviations."""

@@ -14,19 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from dpsql.answer import words
-from dpsql.answer.asked_columns import asked_sigmas
-from dpsql.answer.coverage_receipt import with_coverage_of_sets
-from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
-from dpsql.answer.exact import Runtime
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.noisy_table import noisy_table
-from dpsql.answer.nothing_shown import reasons_of_sets, threshold_reason
-from dpsql.answer.offer import Offer, asked_together, column_receipts, offers_of, with_price
-from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
-from dpsql.answer.points import Agreed, served_point
-from dpsql.answer.receipt import ColumnReceipt, Receipt, SetReceipt
-from dpsql.answer.stage import Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.consistent import (
     Marginal,
@@ -44,6 +31,20 @@ from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery, Request
 from dpsql.model.query_kinds import GroupingSets
+from dpsql.receipts import words
+from dpsql.receipts.asked_columns import asked_sigmas
+from dpsql.receipts.coverage_receipt import with_coverage_of_sets
+from dpsql.receipts.nothing_shown import reasons_of_sets, threshold_reason
+from dpsql.receipts.offer_receipt import asked_together, column_receipts, make_receipt, with_price
+from dpsql.receipts.plan_rows import Row, frame_plan_rows, price_rows
+from dpsql.receipts.receipt import ColumnReceipt, Receipt, SetReceipt
+from dpsql.release.estimates import NoisyValues, linear_value, noise_sigma
+from dpsql.release.exact import Runtime
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.noisy_table import noisy_table
+from dpsql.release.offer import Offer, offers_of
+from dpsql.release.points import Agreed, served_point
+from dpsql.release.stage import Stage, prepare_stage, reading_of, release_stage
 from dpsql.state import NANO_PER_RHO, SideTable, State, to_arrow
 
 Noise = Mapping[Statistic, float]
@@ -146,7 +147,8 @@ def _set_reasons(
 
 def _joint_receipt(sets: GroupingSets, stage: Stage) -> Receipt:
     """Build the receipt of all sets together, without charges."""
-    offers, receipts = stage.offers, stage.receipts
+    offers = stage.offers
+    receipts = [make_receipt(offer) for offer in offers]
     epsilon, delta = joint_guarantee_of(sets.request, offers)
     columns = joint_columns(sets, [*map(NoisedFrame.served, offers)])
     own = [replace(receipt, columns=shown) for receipt, shown in zip(receipts, columns, strict=True)]

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-from dpsql.answer import level_words
-from dpsql.answer.asked_columns import may_have_threshold
-from dpsql.answer.estimates import QUANTILES
 from dpsql.errors import CalibrationError
 from dpsql.features.query_kind import FixedNoiseKind
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import HalfWidths, PrivateQuery
+from dpsql.receipts import level_words
+from dpsql.receipts.asked_columns import may_have_threshold
+from dpsql.release.estimates import QUANTILES
 
 _MOST_NANO = 10**15
 """The largest level of a query."""

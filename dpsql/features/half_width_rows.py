@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.answer import half_width_words, own_words
-from dpsql.answer.offer import Offer
-from dpsql.answer.plan_rows import Row
 from dpsql.cascade.reader import Reader
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.kinds import kind_of
 from dpsql.model.private_query import FrameQuery, HalfWidths, PrivateQuery
+from dpsql.receipts import half_width_words, own_words
+from dpsql.receipts.plan_rows import Row
+from dpsql.release.offer import Offer
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Spent, State
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dpsql.answer.offer import Offer
-from dpsql.answer.receipt import ColumnReceipt
 from dpsql.cascade.serving import Draw
 from dpsql.mechanism.calibrate import MOST_DRAWN, calibrate
 from dpsql.mechanism.joint import ShownFrame, joint_guarantee
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.window import charged_delta
 from dpsql.model.private_query import FrameQuery, Request
+from dpsql.receipts.receipt import ColumnReceipt
+from dpsql.release.offer import Offer
 
 
 def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float, float]:

@@ -19,16 +19,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dpsql.answer import words
-from dpsql.answer.exact import Runtime, no_keys
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.noisy_table import noisy_table
-from dpsql.answer.offer import Offer, offers_of, with_price
-from dpsql.answer.phrases import listed
-from dpsql.answer.plan_rows import Row, frame_plan_rows
-from dpsql.answer.receipt import Receipt, SetReceipt
-from dpsql.answer.round_keys import found_by, selected_keys
-from dpsql.answer.stage import Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import CalibrationError
@@ -41,6 +31,17 @@ from dpsql.model.frame import NANO, PRESENCE, Frame
 from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.plan.features.key_rounds import next_round, next_series
+from dpsql.receipts import words
+from dpsql.receipts.offer_receipt import with_price
+from dpsql.receipts.phrases import listed
+from dpsql.receipts.plan_rows import Row, frame_plan_rows
+from dpsql.receipts.receipt import Receipt, SetReceipt
+from dpsql.release.exact import Runtime, no_keys
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.noisy_table import noisy_table
+from dpsql.release.offer import Offer, offers_of
+from dpsql.release.round_keys import found_by, selected_keys
+from dpsql.release.stage import Stage, prepare_stage, reading_of, release_stage
 from dpsql.state import Charged, State
 
 _SHARES = (1.0, 9.0)

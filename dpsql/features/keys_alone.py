@@ -10,13 +10,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dpsql.answer.exact import Runtime
-from dpsql.answer.held_pairs import hold_shared_pairs
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.nothing_shown import threshold_reason
-from dpsql.answer.offer import Offer, asked_together, make_receipt
-from dpsql.answer.plan_rows import Row, price_rows
-from dpsql.answer.receipt import Receipt
 from dpsql.cascade.reader import Reader
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.key_rounds import (
@@ -34,6 +27,14 @@ from dpsql.features.query_kind import QueryKind
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, Request
 from dpsql.model.query_kinds import KeysAlone
+from dpsql.receipts.nothing_shown import threshold_reason
+from dpsql.receipts.offer_receipt import asked_together, make_receipt
+from dpsql.receipts.plan_rows import Row, price_rows
+from dpsql.receipts.receipt import Receipt
+from dpsql.release.exact import Runtime
+from dpsql.release.held_pairs import hold_shared_pairs
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.offer import Offer
 from dpsql.state import State
 
 
@@ -79,8 +80,8 @@ def release_keys(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple
     state.ledger.require(query.frame.rows.unit, items, inquiry.reader.name)
     hold_shared_pairs(query.frame, planned, runtime)
     found, released = release_rounds(rounds, runtime, inquiry)
-    receipts = [stage.receipts[0] for stage, _ in released]
     offers = [stage.offers[0] for stage, _ in released]
+    receipts = [make_receipt(offer) for offer in offers]
     receipt = with_prices(_joint_receipt(query, offers, receipts, inquiry.query_hash), [paid for _, paid in released])
     if not found.num_rows:
 

@@ -17,21 +17,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dpsql.answer import words
-from dpsql.answer.coverage_receipt import with_coverage
-from dpsql.answer.exact import Runtime, no_keys
-from dpsql.answer.held_pairs import hold_shared_pairs
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.later_keys import add_keys
-from dpsql.answer.noisy_table import noisy_table
-from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
-from dpsql.answer.number_threshold import hiding_statistic, shown_beside, threshold_of, with_threshold
-from dpsql.answer.offer import Offer, make_receipt, offers_of
-from dpsql.answer.picked_rows import with_picked_rows
-from dpsql.answer.plan_rows import Row, amount_rows, offer_rows
-from dpsql.answer.receipt import Receipt, SetReceipt
-from dpsql.answer.round_keys import selected_ids
-from dpsql.answer.stage import prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.after_first import after_first
 from dpsql.features.first_round import Step
@@ -55,6 +40,22 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.private_query import AutoGroups, FrameQuery, Request
 from dpsql.model.query_kinds import KeysFirst
+from dpsql.receipts import words
+from dpsql.receipts.coverage_receipt import with_coverage
+from dpsql.receipts.nothing_shown import asked_at, frame_reason, threshold_reason
+from dpsql.receipts.offer_receipt import make_receipt
+from dpsql.receipts.picked_rows import with_picked_rows
+from dpsql.receipts.plan_rows import Row, amount_rows, offer_rows
+from dpsql.receipts.receipt import Receipt, SetReceipt
+from dpsql.release.exact import Runtime, no_keys
+from dpsql.release.held_pairs import hold_shared_pairs
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.later_keys import add_keys
+from dpsql.release.noisy_table import noisy_table
+from dpsql.release.number_threshold import hiding_statistic, shown_beside, threshold_of, with_threshold
+from dpsql.release.offer import Offer, offers_of
+from dpsql.release.round_keys import selected_ids
+from dpsql.release.stage import prepare_stage, reading_of, release_stage
 from dpsql.state import State
 
 _PART_OF_KEYS = (3, 5)
@@ -295,11 +296,11 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     numbers = prepare_stage([settled.numbers], runtime, parts.reader, keys)
     (offer,) = numbers.offers
     offer = settled.shows_more(offer, runtime.state)
-    numbers = replace(numbers, offers=(offer,), receipts=(make_receipt(offer),))
+    numbers = replace(numbers, offers=(offer,))
     paid = inquiry.auto_charge + release_stage(numbers, runtime, replace(inquiry, reader=parts.reader))
     stages = [*(stage for stage, _ in released), numbers]
     offers = [stage.offers[0] for stage in stages]
-    receipt = _joint_receipt(asked, offers, [stage.receipts[0] for stage in stages], name)
+    receipt = _joint_receipt(asked, offers, [make_receipt(offer) for offer in offers], name)
     selected = selected_ids(frame, shown_beside(offer, keys, runtime), runtime)
     table = noisy_table(offers[-1], side_table, selected=selected)
     priced = with_prices(receipt, [*(price for _, price in released), paid])

@@ -12,17 +12,17 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
-from dpsql.answer.exact import Runtime
-from dpsql.answer.held_pairs import hold_shared_pairs
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.offer import current
-from dpsql.answer.stage import prepare_stage, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.errors import AccessError, CalibrationError
 from dpsql.features.key_rounds import KeyRounds
 from dpsql.features.kinds import kind_of
 from dpsql.features.query_kind import RoundsFirstKind
 from dpsql.model.private_query import PrivateQuery
+from dpsql.release.exact import Runtime
+from dpsql.release.held_pairs import hold_shared_pairs
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.offer import current
+from dpsql.release.stage import prepare_stage, release_stage
 from dpsql.state import Charged, ChargeItem, State
 
 

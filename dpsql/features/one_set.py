@@ -8,15 +8,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.answer.asked_columns import asked_columns
-from dpsql.answer.exact import Runtime
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.noisy_table import noisy_table
-from dpsql.answer.nothing_shown import frame_reason, with_remarks
-from dpsql.answer.offer import Offer, offers_of, with_price
-from dpsql.answer.plan_rows import Row, offer_rows, price_rows
-from dpsql.answer.receipt import ColumnReceipt, Receipt
-from dpsql.answer.stage import prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_price import open_prices_of, open_terms_of
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
@@ -24,6 +15,16 @@ from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import OneSet
+from dpsql.receipts.asked_columns import asked_columns
+from dpsql.receipts.nothing_shown import frame_reason, with_remarks
+from dpsql.receipts.offer_receipt import make_receipt, with_price
+from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
+from dpsql.receipts.receipt import ColumnReceipt, Receipt
+from dpsql.release.exact import Runtime
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.noisy_table import noisy_table
+from dpsql.release.offer import Offer, offers_of
+from dpsql.release.stage import prepare_stage, reading_of, release_stage
 from dpsql.state import State
 
 
@@ -56,10 +57,11 @@ class OneSetKind:
     def release(self, query: OneSet, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
         """Release the frame, and return its groups with their receipt."""
         stage = prepare_stage(query.parts, runtime, inquiry.reader)
+        unpriced = make_receipt(stage.offers[0])
         charged = inquiry.auto_charge + release_stage(stage, runtime, inquiry)
         (offer,), state = stage.offers, runtime.state
         table = noisy_table(offer, state.side_table)
-        receipt, reason = with_price(stage.receipts[0], charged), partial(frame_reason, offer, state, inquiry.reader)
+        receipt, reason = with_price(unpriced, charged), partial(frame_reason, offer, state, inquiry.reader)
         return table, with_remarks(offer, receipt, table, state.side_table, reason)
 
     def rows(self, query: OneSet, state: State, reader: Reader) -> list[Row]:

@@ -12,18 +12,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dpsql.answer import words
-from dpsql.answer.claims import Claim
-from dpsql.answer.coverage_receipt import with_coverage
-from dpsql.answer.exact import Runtime, no_keys
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.noisy_table import noisy_table
-from dpsql.answer.nothing_shown import asked_at, threshold_reason
-from dpsql.answer.offer import Offer, asked_together, column_receipts, make_receipt, offers_of, with_price
-from dpsql.answer.plan_rows import Row, expected_error, offer_rows, price_rows, statistic_row
-from dpsql.answer.points import shown_key_table
-from dpsql.answer.receipt import Receipt, SetReceipt
-from dpsql.answer.stage import Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import AccessError
@@ -32,6 +20,19 @@ from dpsql.features.query_kind import QueryKind
 from dpsql.model.private_query import FrameQuery, Request
 from dpsql.model.query_kinds import WithOtherGroup
 from dpsql.plan.features.other_group import outside_of
+from dpsql.receipts import words
+from dpsql.receipts.coverage_receipt import with_coverage
+from dpsql.receipts.nothing_shown import asked_at, threshold_reason
+from dpsql.receipts.offer_receipt import asked_together, column_receipts, make_receipt, with_price
+from dpsql.receipts.plan_rows import Row, expected_error, offer_rows, price_rows, statistic_row
+from dpsql.receipts.receipt import Receipt, SetReceipt
+from dpsql.release.claims import Claim
+from dpsql.release.exact import Runtime, no_keys
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.noisy_table import noisy_table
+from dpsql.release.offer import Offer, offers_of
+from dpsql.release.points import shown_key_table
+from dpsql.release.stage import Stage, prepare_stage, reading_of, release_stage
 from dpsql.state import NANO_PER_RHO, State, texts_to_arrow
 
 
@@ -97,7 +98,8 @@ def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry
     (outside,) = row.offers
     joint = _receipt_with_row(asked, stage, row)
     paid = release_stage(row, runtime, inquiry)
-    first, own, joint = (replace(one, query_hash=inquiry.query_hash) for one in (*stage.receipts, *row.receipts, joint))
+    first, own = (replace(make_receipt(one), query_hash=inquiry.query_hash) for one in (groups, outside))
+    joint = replace(joint, query_hash=inquiry.query_hash)
     receipt = replace(
         with_price(joint, charged + paid),
         sets=(
@@ -149,7 +151,7 @@ def _require_row(asked: WithOtherGroup, stage: Stage, runtime: Runtime, reader: 
     if not groups.items:
         # the groups cost nothing, and tell which row it is: what that one needs is found before it is charged
         return
-    _receipt_with_row(asked, stage, Stage((row,), (None,), (make_receipt(row),)))
+    _receipt_with_row(asked, stage, Stage((row,), (None,)))
     runtime.state.ledger.require(groups.query.frame.rows.unit, (*groups.items, *row.items), reader.name)
     _require_row_runs(asked, row, runtime)
 
@@ -186,7 +188,7 @@ def _at_level(row: FrameQuery, groups: Offer) -> FrameQuery:
 def _receipt_with_row(asked: WithOtherGroup, groups: Stage, row: Stage) -> Receipt:
     """Build the receipt of groups and row, without charges."""
     rho, epsilon, delta = joint_terms(*groups.offers, *row.offers)
-    (first,), (own,) = groups.receipts, row.receipts
+    first, own = (make_receipt(one) for one in (*groups.offers, *row.offers))
     return replace(
         first,
         rho=rho,

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
-from dpsql.answer.exact import Runtime
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.offer import Offer
-from dpsql.answer.plan_rows import Row
-from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.cascade.reader import Reader
 from dpsql.mechanism.calibrate import Calibration
 from dpsql.model.private_query import FrameQuery, PrivateQuery
+from dpsql.receipts.plan_rows import Row
+from dpsql.receipts.receipt import ColumnReceipt, Receipt
+from dpsql.release.exact import Runtime
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.offer import Offer
 from dpsql.state import State
 
 if TYPE_CHECKING:

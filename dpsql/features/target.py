@@ -19,32 +19,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.answer import cap_words
-from dpsql.answer.asked_columns import asked_sigmas
-from dpsql.answer.claims import Claim
-from dpsql.answer.estimates import noise_sigma
-from dpsql.answer.exact import Reading, Runtime, prepare_reading
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.left_out import SHARE, SHARE_OF_TARGET
-from dpsql.answer.left_out_stage import hold_for_left_out, numbers_alone, require_left_out_runs
-from dpsql.answer.noisy_table import noisy_table
-from dpsql.answer.nothing_shown import with_remarks
-from dpsql.answer.offer import Offer, column_receipts, offers_of, with_price
-from dpsql.answer.offer_caps import with_caps
-from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
-from dpsql.answer.points import shown_frame
-from dpsql.answer.receipt import Receipt
-from dpsql.answer.stage import (
-    NO_VALUES,
-    FrameValues,
-    bounding_salt,
-    charge_offers,
-    prepare_stage,
-    read_frame,
-    reading_of,
-    release_frame,
-    release_stage,
-)
 from dpsql.cascade.left_out import chain_hash
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.seen import seen_top
@@ -82,6 +56,33 @@ from dpsql.model.identity import in_question, query_hash, rows_hash, statistic_h
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import WithinTarget
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
+from dpsql.receipts import cap_words
+from dpsql.receipts.asked_columns import asked_sigmas
+from dpsql.receipts.nothing_shown import with_remarks
+from dpsql.receipts.offer_receipt import column_receipts, with_price
+from dpsql.receipts.plan_rows import Row, frame_plan_rows, price_rows
+from dpsql.receipts.receipt import Receipt
+from dpsql.release.claims import Claim
+from dpsql.release.estimates import noise_sigma
+from dpsql.release.exact import Reading, Runtime, prepare_reading
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.left_out import SHARE, SHARE_OF_TARGET
+from dpsql.release.left_out_stage import hold_for_left_out, numbers_alone, require_left_out_runs
+from dpsql.release.noisy_table import noisy_table
+from dpsql.release.offer import Offer, offers_of
+from dpsql.release.offer_caps import with_caps
+from dpsql.release.points import shown_frame
+from dpsql.release.stage import (
+    NO_VALUES,
+    FrameValues,
+    bounding_salt,
+    charge_offers,
+    prepare_stage,
+    read_frame,
+    reading_of,
+    release_frame,
+    release_stage,
+)
 from dpsql.state import Charged, State, Stop
 
 

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.answer.bound_effects import left_out_numbers
-from dpsql.answer.estimates import Floats
-from dpsql.answer.left_out import LeftOut
-from dpsql.answer.missing_people import most_missing
-from dpsql.answer.offer import Offer
-from dpsql.answer.points import served_point
 from dpsql.features.target_facts import is_of_people, may_cut
 from dpsql.features.target_rule import Column, Step, measured, upper_quantile
 from dpsql.model.estimates import Ratio
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import EachKey, FrameQuery
 from dpsql.model.query_kinds import RelativeError
+from dpsql.release.bound_effects import left_out_numbers
+from dpsql.release.estimates import Floats
+from dpsql.release.left_out import LeftOut
+from dpsql.release.missing_people import most_missing
+from dpsql.release.offer import Offer
+from dpsql.release.points import served_point
 from dpsql.state import SideTable
 
 

@@ -6,15 +6,15 @@ import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from dpsql.answer import cap_words, target_words
-from dpsql.answer.offer import Offer
-from dpsql.answer.receipt import ColumnReceipt
 from dpsql.features.target_facts import may_cut
 from dpsql.features.target_levels import absolute_grid, level_of_text, steps_up
 from dpsql.features.target_rule import Step, best_level, interval_quantile, measured, number_asked, numbers_within
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError, WithinTarget
+from dpsql.receipts import cap_words, target_words
+from dpsql.receipts.receipt import ColumnReceipt
+from dpsql.release.offer import Offer
 from dpsql.state import Stop
 
 _TIMES_CAP = 1_000

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from dpsql.answer import words
-from dpsql.answer.nothing_shown import asked_at, frame_reason
-from dpsql.answer.offer import Offer, offers_of, shown_threshold
-from dpsql.answer.phrases import at_higher_level, none_passed
 from dpsql.cascade.reader import Reader
 from dpsql.errors import DpsqlError
 from dpsql.features.target_levels import at_step, cap_nano, steps_up, window_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery
+from dpsql.receipts import words
+from dpsql.receipts.nothing_shown import asked_at, frame_reason
+from dpsql.receipts.phrases import at_higher_level, none_passed
+from dpsql.release.offer import Offer, offers_of, shown_threshold
 from dpsql.state import State
 
 _TIMES = (16, 4, 256)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.answer.estimates import Floats, NoisyFrame
-from dpsql.answer.offer import Offer
-from dpsql.answer.picked_rows import row_threshold
-from dpsql.answer.points import ShownFrame, stored_keys
-from dpsql.answer.top_rows import Integers, RowOrder, picked_places, row_order, selection_of, wider_of
 from dpsql.engine import Sandbox
 from dpsql.model.estimates import Estimate
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import Buckets, FrameQuery
 from dpsql.model.query_kinds import RelativeError
 from dpsql.model.top_rows import TopRows
+from dpsql.release.estimates import Floats, NoisyFrame
+from dpsql.release.offer import Offer
+from dpsql.release.picked_rows import row_threshold
+from dpsql.release.points import ShownFrame, stored_keys
+from dpsql.release.top_rows import Integers, RowOrder, picked_places, row_order, selection_of, wider_of
 from dpsql.state import SideTable, to_arrow, to_numpy
 
 

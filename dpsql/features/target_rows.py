@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.answer import cap_words, own_words, target_words
-from dpsql.answer.offer import Offer
-from dpsql.answer.plan_rows import Row
-from dpsql.answer.top_rows import row_order
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError
 from dpsql.features.auto_price import answer_delta_units, open_price
@@ -20,6 +16,10 @@ from dpsql.model.frame import NANO, Frame
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import WithinTarget
+from dpsql.receipts import cap_words, own_words, target_words
+from dpsql.receipts.plan_rows import Row
+from dpsql.release.offer import Offer
+from dpsql.release.top_rows import row_order
 from dpsql.state import ChargeItem, State, Stop
 
 

@@ -15,8 +15,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.answer import estimates
-from dpsql.answer.estimates import (
+from dpsql.features.target_picked import PickedRows
+from dpsql.model.estimates import BoundedValue, Estimate, NoValue, Ratio, Sum
+from dpsql.model.frame import PRESENCE, Statistic
+from dpsql.model.private_query import FrameQuery
+from dpsql.model.query_kinds import RelativeError
+from dpsql.release import estimates
+from dpsql.release.estimates import (
     COLUMNS,
     Floats,
     NoisyFrame,
@@ -26,13 +31,8 @@ from dpsql.answer.estimates import (
     linear_value,
     norms_of,
 )
-from dpsql.answer.points import ShownFrame
-from dpsql.answer.top_rows import Integers
-from dpsql.features.target_picked import PickedRows
-from dpsql.model.estimates import BoundedValue, Estimate, NoValue, Ratio, Sum
-from dpsql.model.frame import PRESENCE, Statistic
-from dpsql.model.private_query import FrameQuery
-from dpsql.model.query_kinds import RelativeError
+from dpsql.release.points import ShownFrame
+from dpsql.release.top_rows import Integers
 
 Table = tuple[tuple[float, float], ...]
 """Half widths of intervals over their standard deviation, each for relative errors up to a number."""

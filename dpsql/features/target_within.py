@@ -7,10 +7,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from dpsql.answer.coverage_receipt import unit_name
-from dpsql.answer.left_out_words import within_unknown
-from dpsql.answer.receipt import Receipt
-from dpsql.answer.within_words import lacks_people, may_cut_some
 from dpsql.features.target_facts import may_cut
 from dpsql.features.target_missing import Missing
 from dpsql.features.target_notes import alias_of
@@ -18,6 +14,10 @@ from dpsql.features.target_rule import Step, measured, quantile_of
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
+from dpsql.receipts.coverage_receipt import unit_name
+from dpsql.receipts.left_out_words import within_unknown
+from dpsql.receipts.receipt import Receipt
+from dpsql.receipts.within_words import lacks_people, may_cut_some
 from dpsql.state import to_arrow
 
 

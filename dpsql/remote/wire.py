@@ -18,10 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from dpsql import errors
-from dpsql.answer.layout import Layout
-from dpsql.answer.left_out import LeftOut, LeftOutReceipt
-from dpsql.answer.receipt import SetReceipt
 from dpsql.errors import DpsqlError, Refusal, RemoteError, Span, rebuilt
+from dpsql.receipts.layout import Layout
+from dpsql.receipts.receipt import SetReceipt
+from dpsql.release.left_out import LeftOut, LeftOutReceipt
 from dpsql.session import ColumnReceipt, CoverageReceipt, Receipt, Result
 
 ARROW = "application/vnd.apache.arrow.stream"

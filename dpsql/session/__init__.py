@@ -3,15 +3,15 @@
 What is named here is what front ends may use: sessions and results, and words for the SQL that they write.
 """
 
-from dpsql.answer.coverage_lines import CoverageReceipt
-from dpsql.answer.phrases import at_least
-from dpsql.answer.receipt import ColumnReceipt, Receipt
-from dpsql.answer.result import Result
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import MAIN_DATABASE, PINNED, MainDatabase, main_database, stopped_by
 from dpsql.model.environment import folded
 from dpsql.model.private_query import OPTION_NAMES, OPTIONS_OF_TARGETS
 from dpsql.operations.dialect import quote, shown_call, text_literal
+from dpsql.receipts.coverage_lines import CoverageReceipt
+from dpsql.receipts.phrases import at_least
+from dpsql.receipts.receipt import ColumnReceipt, Receipt
+from dpsql.receipts.result import Result
 from dpsql.session.declarations.unit_names import LOOKS_LIKE
 from dpsql.session.declare import TABLE_RULES, StateAccess, split_name, unit_as_named
 from dpsql.session.frame_session import (

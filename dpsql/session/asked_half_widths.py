@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.answer import half_width_words, level_words
 from dpsql.errors import DpsqlError
 from dpsql.model.private_query import HalfWidths
+from dpsql.receipts import half_width_words, level_words
 from dpsql.session.told_level import TWO_DIGITS, AskedLevel, TwoDigits
 from dpsql.sql.levels import Level
 

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dpsql.answer.offer import current
 from dpsql.cascade.reader import Reader
 from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError
 from dpsql.features.auto import PlanAgain
@@ -21,6 +20,7 @@ from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.auto_price import open_price
 from dpsql.features.kinds import asked_cap, kind_of
 from dpsql.model.private_query import PrivateQuery
+from dpsql.release.offer import current
 from dpsql.session.told_level import MANTISSAS, TWO_DIGITS, AskedLevel, TwoDigits
 from dpsql.sql.levels import with_levels
 from dpsql.sql.statements import SelectStatement

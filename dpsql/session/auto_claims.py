@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from dpsql.accounting.composition import CONVERSIONS
-from dpsql.answer.claims import Claim
 from dpsql.mechanism.calibrate import total_nano
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.query_kinds import AutoHalfWidths
 from dpsql.noise.rounded_gaussian import slack_delta_zcdp
+from dpsql.release.claims import Claim
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import delta_units_up
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dpsql.answer.exact import Runtime
-from dpsql.answer.inquiry import Inquiry
 from dpsql.cascade.reader import Reader
 from dpsql.engine import Definitions, redefined
 from dpsql.errors import StateError
@@ -16,6 +14,8 @@ from dpsql.features.kinds import open_kind_of
 from dpsql.features.known_keys import awaits_keys, draw_first_round
 from dpsql.model.identity import base_hash, query_hash
 from dpsql.model.private_query import PrivateQuery
+from dpsql.release.exact import Runtime
+from dpsql.release.inquiry import Inquiry
 from dpsql.session.chosen import Chosen
 from dpsql.state import Charged, State
 

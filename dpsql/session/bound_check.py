@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.answer.bound_words import report_rows
-from dpsql.answer.group_columns import group_columns
-from dpsql.answer.links import linked, unit_column
-from dpsql.answer.raw_groups import count_rows
-from dpsql.answer.result import Result
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema
+from dpsql.plan.environment.links import linked, unit_column
+from dpsql.receipts.bound_words import report_rows
+from dpsql.receipts.result import Result
+from dpsql.release.raw_groups import count_rows
 from dpsql.session.bound_plans import BoundPlans, MakeRunner
 from dpsql.session.bound_report import BoundCheck
 from dpsql.session.declarations.arguments import StateAccess, column_of, split_name, table_of
+from dpsql.session.declarations.group_columns import group_columns
 from dpsql.session.lookups import text_table
 from dpsql.sql.statements import FunctionCall
 from dpsql.state import Policy, ProtectedTable, rho_from_nano

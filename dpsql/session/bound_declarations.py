@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpsql.answer.bound_errors import Integers
-from dpsql.answer.bound_grid import Bounds, Choice
-from dpsql.answer.bound_words import Spread, groups_words, kept_words, keys_words, rows_words, values_words
-from dpsql.answer.grouping_errors import Grouping
-from dpsql.answer.raw_groups import QUANTILES, ValueSpread
 from dpsql.operations.dialect import text_literal
+from dpsql.receipts.bound_words import Spread, groups_words, kept_words, keys_words, rows_words, values_words
+from dpsql.release.bound_errors import Integers
+from dpsql.release.bound_grid import Bounds, Choice
+from dpsql.release.grouping_errors import Grouping
+from dpsql.release.raw_groups import QUANTILES, ValueSpread
 from dpsql.state import Policy, ProtectedTable
 
 _UNIT_SHARE = 0.99

@@ -13,17 +13,18 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dpsql.answer.bound_errors import Noise
-from dpsql.answer.offer import column_receipts, current, shown_threshold
-from dpsql.answer.policy_view import SchemaView
-from dpsql.answer.raw_groups import read_bounded
-from dpsql.answer.result import Result
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Sandbox
 from dpsql.features.kinds import kind_of
 from dpsql.model.estimates import LinearValue
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import FrameQuery, PrivateQuery
+from dpsql.plan.environment.policy_view import SchemaView
+from dpsql.receipts.offer_receipt import column_receipts
+from dpsql.receipts.result import Result
+from dpsql.release.bound_errors import Noise
+from dpsql.release.offer import current, shown_threshold
+from dpsql.release.raw_groups import read_bounded
 from dpsql.session.declarations.arguments import StateAccess
 from dpsql.session.plan_cache import PlanCache
 from dpsql.sql.statements import SelectStatement, read_statement

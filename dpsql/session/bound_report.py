@@ -6,11 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dpsql.answer.bound_errors import PEOPLE, ROWS, Noise
-from dpsql.answer.bound_grid import NO_BOUNDS, Bounds, Choice, Grid, best_choice, bounds_of, factor, grid_of, mean_of
-from dpsql.answer.bound_words import BoundReport, Curve, Errors, kept_by_best
-from dpsql.answer.grouping_errors import Grouping
-from dpsql.answer.raw_groups import (
+from dpsql.errors import CalibrationError, DpsqlError, PolicyError
+from dpsql.model.environment import TableSchema
+from dpsql.model.estimates import LinearValue
+from dpsql.model.frame import Statistic
+from dpsql.operations.dialect import quote
+from dpsql.receipts.bound_words import BoundReport, Curve, Errors, kept_by_best
+from dpsql.release.bound_errors import PEOPLE, ROWS, Noise
+from dpsql.release.bound_grid import NO_BOUNDS, Bounds, Choice, Grid, best_choice, bounds_of, factor, grid_of, mean_of
+from dpsql.release.grouping_errors import Grouping
+from dpsql.release.raw_groups import (
     MOST_PAIRS,
     Totals,
     ValueSpread,
@@ -19,11 +24,6 @@ from dpsql.answer.raw_groups import (
     read_totals,
     read_values,
 )
-from dpsql.errors import CalibrationError, DpsqlError, PolicyError
-from dpsql.model.environment import TableSchema
-from dpsql.model.estimates import LinearValue
-from dpsql.model.frame import Statistic
-from dpsql.operations.dialect import quote
 from dpsql.session.bound_declarations import declarations_of, declared_spreads, undone_bounds
 from dpsql.session.bound_plans import BoundPlans, Terms, Trial
 from dpsql.state import ProtectedTable

@@ -6,10 +6,10 @@ import contextlib
 
 import pyarrow as pa
 
-from dpsql.answer import words
-from dpsql.answer.result import Result
-from dpsql.answer.screen import Standing
 from dpsql.errors import DpsqlError, PolicyError
+from dpsql.receipts import words
+from dpsql.receipts.result import Result
+from dpsql.receipts.screen import Standing
 from dpsql.session.declarations.budgets import epsilon_budget
 from dpsql.session.rests import Rest, epsilon_of
 from dpsql.state import (

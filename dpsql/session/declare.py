@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dpsql.answer.links import linked
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.model.environment import folded
+from dpsql.plan.environment.links import linked
 from dpsql.session.declarations.arguments import (
     ARGUMENTS,
     BUDGET,

@@ -8,10 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dpsql.answer.estimates import noise_sigma
-from dpsql.answer.offer import current, held_histogram
-from dpsql.answer.plan_rows import Row, frame_rows, groups_sentence, threshold_sentence
-from dpsql.answer.result import Result
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_price import may_come, open_price
 from dpsql.features.kinds import kind_of, open_kind_of
@@ -20,6 +16,10 @@ from dpsql.mechanism.calibrate import calibrate
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import AutoBounds, AutoGroups, PrivateQuery
+from dpsql.receipts.plan_rows import Row, frame_rows, groups_sentence, threshold_sentence
+from dpsql.receipts.result import Result
+from dpsql.release.estimates import noise_sigma
+from dpsql.release.offer import current, held_histogram
 from dpsql.session.lookups import text_table
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, State
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import duckdb
 
-from dpsql.answer.links import link_steps, unit_column
-from dpsql.answer.result import Result
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, Mark, identity
 from dpsql.model.environment import TableSchema
+from dpsql.plan.environment.links import link_steps, unit_column
+from dpsql.receipts.result import Result
 from dpsql.session.declarations.people import reason_of, same_key
 from dpsql.session.declarations.unit_names import look_alike_unit
 from dpsql.session.declare import StateAccess, declare, split_name

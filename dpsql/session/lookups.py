@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from dpsql.answer.result import Result
-from dpsql.answer.stage import change_sentences
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import PolicyError
+from dpsql.receipts.result import Result
+from dpsql.release.stage import change_sentences
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,

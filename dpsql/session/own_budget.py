@@ -6,8 +6,8 @@ stopped tells about its counts. So amounts of the unit are not for such a reader
 
 from __future__ import annotations
 
-from dpsql.answer import own_words
-from dpsql.answer.screen import Standing
+from dpsql.receipts import own_words
+from dpsql.receipts.screen import Standing
 from dpsql.session.rests import Rest, epsilon_of
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, ClearedAnalyst, State, Unit
 

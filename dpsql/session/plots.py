@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from dpsql.answer.result import Result
 from dpsql.errors import AccessError, PolicyError, StateError
 from dpsql.pictures.charts import Row, draw_budgets, draw_cascade
+from dpsql.receipts.result import Result
 from dpsql.session.runner import Parameters
 from dpsql.session.session import connect
 

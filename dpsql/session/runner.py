@@ -13,16 +13,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.answer.claims import Claim
-from dpsql.answer.declared_orders import order_sentences
-from dpsql.answer.exact import Runtime
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.layout import layout_of
-from dpsql.answer.nothing_shown import with_clauses
-from dpsql.answer.offer import current
-from dpsql.answer.policy_view import environment
-from dpsql.answer.result import Result
-from dpsql.answer.stage import tell_curator
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Definitions, Engine, Sandbox, redefined, warn_if_untested
 from dpsql.errors import (
@@ -41,9 +31,19 @@ from dpsql.model.environment import Environment, folded
 from dpsql.model.identity import base_hash, query_hash
 from dpsql.model.private_query import After, FoundBounds, PrivateQuery
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
+from dpsql.plan.environment.policy_view import environment
 from dpsql.plan.finish import NOISY, finish_sql
 from dpsql.plan.outer_query import RESULT
 from dpsql.plan.planner import plan_query
+from dpsql.receipts.layout import layout_of
+from dpsql.receipts.nothing_shown import with_clauses
+from dpsql.receipts.result import Result
+from dpsql.release.claims import Claim
+from dpsql.release.declared_orders import order_sentences
+from dpsql.release.exact import Runtime
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.offer import current
+from dpsql.release.stage import tell_curator
 from dpsql.session.asked_level import Planned, in_asked_words
 from dpsql.session.budget_table import budget_table, standing_of
 from dpsql.session.call_arguments import asked_query, misused, wanted

@@ -17,8 +17,6 @@ from types import TracebackType
 
 import duckdb
 
-from dpsql.answer.result import Result
-from dpsql.answer.stage import warnings_now
 from dpsql.assets import native_library
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
@@ -26,6 +24,8 @@ from dpsql.engine.age_table import AgeTable
 from dpsql.engine.connection import Connection, LocalConnection
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, StateError
 from dpsql.model.environment import folded
+from dpsql.receipts.result import Result
+from dpsql.release.stage import warnings_now
 from dpsql.session.declare import declare, split_name
 from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from dpsql.answer.links import linked, unit_column
-from dpsql.answer.result import Result
 from dpsql.engine import Engine, ListedTable, identity, without_members
 from dpsql.errors import PolicyError, SchemaError
 from dpsql.model.environment import Column, Environment, TableSchema
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote
+from dpsql.plan.environment.links import linked, unit_column
+from dpsql.receipts.result import Result
 from dpsql.session.declare import split_name
 from dpsql.sql.show import DescribeTable, ShowStatement, ShowTables
 from dpsql.sql.source.scope import PrivateInside

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.answer import level_words
 from dpsql.errors import DpsqlError
+from dpsql.receipts import level_words
 from dpsql.sql.levels import Level
 
 MANTISSAS = 90

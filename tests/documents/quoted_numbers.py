@@ -19,8 +19,6 @@ import dpsql
 from benchmarks import discrete_noise, range_queries
 from dpsql.accounting import gaussian
 from dpsql.accounting.window import shown_once, window_delta, window_threshold
-from dpsql.answer.left_out import SURE, Z_LOW
-from dpsql.answer.top_rows import Selection
 from dpsql.features.target_rule import INTERVALS, QUANTILES
 from dpsql.noise import divisible
 from dpsql.noise.divisible import (
@@ -33,6 +31,8 @@ from dpsql.noise.divisible import (
 )
 from dpsql.noise.divisible.law import gamma_for
 from dpsql.noise.running_totals import SQUARE_ROOT, FractionalSum, best_power, totals_error
+from dpsql.release.left_out import SURE, Z_LOW
+from dpsql.release.top_rows import Selection
 from tests.documents.pages import ROOT, read_page
 
 Numbers = Callable[[], list[str]]

@@ -38,8 +38,8 @@ ASKER = (
 import json, sys
 import dpsql, dpsql.session, duckdb, pyarrow.parquet, scipy.optimize, scipy.special
 from dpsql import engine
-from dpsql.answer import points
-from dpsql.answer.held_pairs import HeldPairs
+from dpsql.release import points
+from dpsql.release.held_pairs import HeldPairs
 from dpsql.state import Ledger, SideTable
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import dpsql
-from dpsql.answer.policy_view import environment
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import DpsqlError
+from dpsql.plan.environment.policy_view import environment
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.frames import with_bounding

@@ -22,10 +22,11 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from scipy import stats
 
 import dpsql
-from dpsql.answer import nothing_shown, stage
 from dpsql.errors import BudgetError
 from dpsql.mechanism import calibrate
 from dpsql.model.frame import KEYS_FIRST, Frame, Statistic
+from dpsql.receipts import nothing_shown
+from dpsql.release import stage
 
 MAX_GROUPS, MAX_ROWS = 3, 2
 """Most groups in which a visitor counts, and most rows in each of them."""

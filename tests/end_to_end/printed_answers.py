@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from unittest import mock
 
 import dpsql
-from dpsql.answer import printed_table
-from dpsql.answer.screen import MOST_CHARACTERS, MOST_LINES
+from dpsql.receipts import printed_table
+from dpsql.receipts.screen import MOST_CHARACTERS, MOST_LINES
 
 _HEADS = ("nothing", "too", "whole", "missed", "within", "null", "error", "bounds", "price", "groups", "notes")
 """Words that lines below an answer begin with, in their order."""

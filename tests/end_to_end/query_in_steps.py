@@ -9,16 +9,17 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dpsql.answer.exact import Runtime, prepare_reading
-from dpsql.answer.inquiry import Inquiry
-from dpsql.answer.noisy_table import noisy_table
-from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
-from dpsql.answer.plan_rows import Row, offer_rows, price_rows
-from dpsql.answer.receipt import Receipt
-from dpsql.answer.stage import NO_VALUES, FrameValues, charge_offers, read_frame, reading_of, release_frame
 from dpsql.cascade.reader import Reader
 from dpsql.features.query_kind import QueryKind
 from dpsql.model.private_query import FrameQuery, PrivateQuery
+from dpsql.receipts.offer_receipt import make_receipt, with_price
+from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
+from dpsql.receipts.receipt import Receipt
+from dpsql.release.exact import Runtime, prepare_reading
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.noisy_table import noisy_table
+from dpsql.release.offer import Offer, offers_of
+from dpsql.release.stage import NO_VALUES, FrameValues, charge_offers, read_frame, reading_of, release_frame
 from dpsql.state import Charged, State
 
 PARTS_OF_RHO = (0.1, 0.5, 1.0)

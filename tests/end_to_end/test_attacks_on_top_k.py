@@ -91,7 +91,7 @@ def test_no_guarantee_is_searched_for_after_the_charge(monkeypatch: pytest.Monke
         def fails(*_: object) -> None:
             raise dpsql.CalibrationError("no guarantee")
 
-        monkeypatch.setattr("dpsql.answer.offer._guarantee", fails)
+        monkeypatch.setattr("dpsql.release.offer._guarantee", fails)
         with pytest.raises(dpsql.CalibrationError):
             session.sql(text, rho=0.1)
         assert session.sql("FROM dp_budget()").df()["rho_spent"].item() == 0.0

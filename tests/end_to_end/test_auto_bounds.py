@@ -13,13 +13,13 @@ from scipy import stats
 import dpsql
 from dpsql.accounting.profile import smallest_threshold
 from dpsql.accounting.sparse_histogram import SparseProfile
-from dpsql.answer.points import noisy_places
 from dpsql.bound.unit_histograms import extremes_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features.auto_choices import EXTREMES_L2, PLACES, found_bounds, placed
 from dpsql.features.auto_histograms import auto_sigma
 from dpsql.model.private_query import AutoBounds
+from dpsql.release.points import noisy_places
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.receipts import receipt_of
 from tests.frames import with_relation

@@ -15,7 +15,6 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.answer import points
 from dpsql.bound.unit_histograms import group_counts_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
@@ -26,6 +25,7 @@ from dpsql.mechanism.window import free_level
 from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import PrivateQuery
 from dpsql.plan.features.auto import GROUPS, candidates
+from dpsql.release import points
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.receipts import receipt_of
 from tests.frames import with_relation

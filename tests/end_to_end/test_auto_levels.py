@@ -19,13 +19,13 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.answer import points, stage
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine.transaction import Transaction
 from dpsql.features.auto_choices import EXTREMES_L2
 from dpsql.features.auto_histograms import Question, questions
 from dpsql.mechanism.window import free_level
 from dpsql.model.private_query import PrivateQuery
+from dpsql.release import points, stage
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Additions, Ledger, Point, SideTable
 from dpsql.state.table_definitions import OLD_CHOICES

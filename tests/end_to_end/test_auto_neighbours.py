@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.answer.number_threshold import threshold_of
 from dpsql.features import auto_histograms
 from dpsql.features.auto_choices import binned
+from dpsql.release.number_threshold import threshold_of
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.two_worlds import watched
 from tests.noise_sources import seeded_noise

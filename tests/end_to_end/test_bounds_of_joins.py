@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 import dpsql
-from dpsql.answer.left_out import LeftOut
+from dpsql.release.left_out import LeftOut
 from dpsql.session.plan_cache import PlanCache
 from dpsql.sql.source import row_bounds
 from dpsql.sql.source.relation import Owner

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.answer import estimates
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import SchemaError, UnsupportedQueryError
+from dpsql.release import estimates
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise, silence
 

@@ -14,7 +14,6 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.answer import points as points_module
 from dpsql.cascade import servings as servings_module
 from dpsql.cascade.cascade import Noise, Placed, lowered, risen
 from dpsql.engine import DuckDBEngine
@@ -23,6 +22,7 @@ from dpsql.mechanism.histogram import NoisyHistogram
 from dpsql.mechanism.window import FREE_LEVELS, free_level, grid
 from dpsql.model.frame import Window
 from dpsql.noise.correlated_gaussian import MOST_RISES, TAU_LOSS, rounding_loss
+from dpsql.release import points as points_module
 from dpsql.state import DELTA_UNITS_PER_ONE
 from tests.end_to_end.cities import (
     BY_THRESHOLD,

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from dpsql.answer import points as points_module
 from dpsql.cascade import servings as servings_module
 from dpsql.cascade.cascade import Placed, risen
 from dpsql.mechanism.calibrate import Level, level_of
 from dpsql.mechanism.histogram import NoisyHistogram
+from dpsql.release import points as points_module
 from tests.end_to_end.cities import BY_THRESHOLD, ORDER, PUBLIC, ask, open_session
 from tests.noise_sources import seeded_noise
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.answer.offer import offers_of
 from dpsql.cascade.reader import Reader
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import AccessError, CalibrationError, DpsqlError, EngineError, PolicyError
+from dpsql.release.offer import offers_of
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end import shops
 from tests.end_to_end.shops import BOTH, COUNT, LARGE, SMALL, TOP_K, WITH, ask, held, spent

@@ -9,8 +9,8 @@ import pytest
 
 import dpsql
 from benchmarks.coverage_words import CASES, Release, opened, released
-from dpsql.answer import cut_values
 from dpsql.frontends.dbt.log_line import log_line
+from dpsql.release import cut_values
 from dpsql.remote.wire import receipt_of as receipt_from_json
 from dpsql.remote.wire import to_json
 from tests.end_to_end.receipts import receipt_of

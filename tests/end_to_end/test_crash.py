@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.answer.offer import offers_of
 from dpsql.cascade.reader import CURATOR
 from dpsql.mechanism.calibrate import AUTO_PARTS
+from dpsql.release.offer import offers_of
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Spent
 from dpsql.state import ledger as ledger_module

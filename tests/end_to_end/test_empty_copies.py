@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 import dpsql
-from dpsql.answer.policy_view import environment
 from dpsql.bound.formulations import chooses_groups
 from dpsql.bound.statement import Bounded
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox, trials
 from dpsql.errors import QueryError, SchemaError, UnsupportedQueryError
 from dpsql.operations.row_sql import STAND_IN_SALT
+from dpsql.plan.environment.policy_view import environment
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.expression_texts import ENDLESS, LEAST, MISSING, MOST, PLAIN, TYPES, texts

@@ -10,11 +10,11 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.answer import held_pairs
-from dpsql.answer.held_pairs import HeldPairs
 from dpsql.bound.pairs import PAIRS
 from dpsql.engine import DuckDBEngine, connection
 from dpsql.errors import EngineError
+from dpsql.release import held_pairs
+from dpsql.release.held_pairs import HeldPairs
 from dpsql.state import Ledger
 from tests.end_to_end.asking import Asker, assert_paid, ledger
 from tests.end_to_end.reading_rows import fix_salts, watch_statements
@@ -78,7 +78,7 @@ def test_an_answer_is_the_same_with_and_without_pairs(text: str, monkeypatch: py
         if not is_held:
             monkeypatch.setattr("dpsql.features.auto.hold_pairs", lambda *_: None)
             monkeypatch.setattr(held_pairs, "hold_pairs", lambda *_: None)
-            monkeypatch.setattr("dpsql.answer.left_out_stage.hold_pairs", lambda *_: None)
+            monkeypatch.setattr("dpsql.release.left_out_stage.hold_pairs", lambda *_: None)
         with pytest.MonkeyPatch.context() as patch:
             salted = session.__wrapped__(patch)  # type: ignore[attr-defined]
             found.append(asked(next(salted), text))
@@ -131,7 +131,7 @@ def test_the_table_and_its_transaction_end_with_the_question(
     asked(session, NOTHING_NAMED[0])
     assert len(ended) == 1
     with monkeypatch.context() as broken:
-        broken.setattr("dpsql.answer.points.noisy_places", lambda *_: pytest.fail("drawn"))
+        broken.setattr("dpsql.release.points.noisy_places", lambda *_: pytest.fail("drawn"))
         with pytest.raises(pytest.fail.Exception):
             asked(session, NOTHING_NAMED[1])
     assert len(ended) == 2

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.answer import held_rows
 from dpsql.bound.aggregation import HELD_ROWS
 from dpsql.bound.statement import Bounded
+from dpsql.release import held_rows
 from tests.end_to_end.reading_rows import fix_salts, watch_statements
 from tests.noise_sources import seeded_noise
 

@@ -19,7 +19,6 @@ import pytest
 import dpsql
 from dpsql.accounting import gaussian
 from dpsql.accounting.sparse_histogram import WeightedProfile
-from dpsql.answer import points, round_keys, stage
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation
 from dpsql.cascade.cascade import lowered
@@ -31,6 +30,7 @@ from dpsql.model.frame import NANO, PRESENCE, WEIGHT_BITS, Frame
 from dpsql.model.identity import statistic_hash
 from dpsql.model.query_kinds import KeysAlone
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, next_round
+from dpsql.release import points, round_keys, stage
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import ChargeItem, Ledger, Level, SideTable
 from tests.end_to_end.receipts import receipt_of

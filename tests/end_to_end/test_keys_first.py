@@ -13,14 +13,14 @@ import pytest
 
 import dpsql
 from dpsql.accounting import gaussian
-from dpsql.answer import exact as exact_module
-from dpsql.answer.exact import Reading
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.errors import ReleaseError
 from dpsql.features import keys_first
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.identity import frame_hash, statistic_hash
 from dpsql.model.query_kinds import KeysFirst
+from dpsql.release import exact as exact_module
+from dpsql.release.exact import Reading
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import ChargeItem, Ledger, SideTable, State, Tail
 from tests.end_to_end.receipts import receipt_of

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql.answer.offer import offers_of
 from dpsql.cascade.reader import Reader
 from dpsql.errors import AccessError
 from dpsql.model.frame import PRESENCE
 from dpsql.model.identity import frame_hash, statistic_hash
+from dpsql.release.offer import offers_of
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Additions
 from tests.end_to_end.shops import BOTH, COUNT, LARGE, SMALL, TOP_K, WITH, ask, held, session, spent

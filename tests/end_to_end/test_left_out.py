@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.answer import left_out_stage
-from dpsql.answer.left_out import LeftOut
+from dpsql.release import left_out_stage
+from dpsql.release.left_out import LeftOut
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.answer import left_out_values
 from dpsql.bound import left_out
 from dpsql.bound.left_out import PART_BITS, left_out_sql
 from dpsql.cascade import left_out as chain
 from dpsql.mechanism import calibrate
 from dpsql.model.frame import KEYS_FIRST, Statistic
 from dpsql.model.statistic_kinds import COVERAGE_KINDS, LEFT_OUT_KINDS
+from dpsql.release import left_out_values
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.two_worlds import Worlds, watched
 from tests.noise_sources import seeded_noise

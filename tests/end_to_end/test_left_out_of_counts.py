@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.answer.left_out import LeftOut
 from dpsql.model.identity import frame_hash
+from dpsql.release.left_out import LeftOut
 from dpsql.state.side_table import SideTable
 from tests.end_to_end.reading_rows import watch_statements
 from tests.end_to_end.receipts import receipt_of

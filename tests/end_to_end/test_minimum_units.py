@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.answer import points as shown_module
-from dpsql.answer import stage as stage_module
-from dpsql.answer.exact import Exact, Reading, Runtime, read_exact
 from dpsql.model.frame import PRESENCE
+from dpsql.release import points as shown_module
+from dpsql.release import stage as stage_module
+from dpsql.release.exact import Exact, Reading, Runtime, read_exact
 from tests.end_to_end.prepared import with_own_state
 from tests.noise_sources import seeded_noise
 

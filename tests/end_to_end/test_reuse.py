@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.answer import points
-from dpsql.answer.points import PointSource
-from dpsql.answer.policy_view import environment
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.cascade.serving import Draw
 from dpsql.errors import DpsqlError
 from dpsql.mechanism.histogram import NoisyHistogram
 from dpsql.model.frame import Frame
 from dpsql.model.identity import query_hash
+from dpsql.plan.environment.policy_view import environment
 from dpsql.plan.planner import plan_query
+from dpsql.release import points
+from dpsql.release.points import PointSource
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.receipts import of_the_text

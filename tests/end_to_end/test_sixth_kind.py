@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.answer import stage
-from dpsql.answer.exact import Runtime, prepare_reading, read_exact
-from dpsql.answer.stage import read_frame, release_frame
 from dpsql.cascade.reader import CURATOR
 from dpsql.features.kinds import KINDS
 from dpsql.model.query_kinds import OneSet
+from dpsql.release import stage
+from dpsql.release.exact import Runtime, prepare_reading, read_exact
+from dpsql.release.stage import read_frame, release_frame
 from dpsql.session.runner import StatementRunner
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Charged, Ledger

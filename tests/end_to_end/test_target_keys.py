@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.answer import cap_words
-from dpsql.answer.points import ShownFrame, shown_frame
 from dpsql.cascade.reader import CURATOR
 from dpsql.features import target
 from dpsql.mechanism import calibrate
@@ -18,6 +16,8 @@ from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.window import grid
 from dpsql.model.frame import NANO, PRESENCE, Frame, Window
 from dpsql.model.identity import statistic_hash
+from dpsql.receipts import cap_words
+from dpsql.release.points import ShownFrame, shown_frame
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.prepared import with_declarations, with_own_state
 from tests.end_to_end.receipts import receipt_of

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
-from dpsql.answer.receipt import heading_of
 from dpsql.features import target_rule
 from dpsql.features.target_rule import Step
 from dpsql.model.query_kinds import RelativeError
+from dpsql.receipts.receipt import heading_of
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise

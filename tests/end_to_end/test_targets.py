@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.answer import stage
-from dpsql.answer.exact import Reading, read_exact
+from dpsql.release import stage
+from dpsql.release.exact import Reading, read_exact
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise

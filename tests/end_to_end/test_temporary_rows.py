@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 import dpsql
-from dpsql.answer.held_pairs import HeldPairs
 from dpsql.engine.connection import LocalConnection
+from dpsql.release.held_pairs import HeldPairs
 from tests.end_to_end.asking import DYING, ROOT, ledger
 
 MEMORY = "30MB"
@@ -31,7 +31,7 @@ ASK = (
     + f"""
 import sys
 import dpsql
-from dpsql.answer.held_pairs import HeldPairs
+from dpsql.release.held_pairs import HeldPairs
 
 die_after(HeldPairs, "_begin")
 with dpsql.connect(sys.argv[1], read_only=True, memory_limit={MEMORY!r}, threads=1) as session:

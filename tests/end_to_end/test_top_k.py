@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.answer.policy_view import environment
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import PrivateQuery
+from dpsql.plan.environment.policy_view import environment
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.prepared import with_own_rows

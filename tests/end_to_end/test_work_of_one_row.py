@@ -16,13 +16,13 @@ import pytest
 import dpsql
 from benchmarks.one_row_texts import KINDS, Edge, Scale, Text, Writer, edges, opened
 from benchmarks.time_of_one_row import planted
-from dpsql.answer import held_pairs
 from dpsql.assets import native_library
 from dpsql.bound import formulations
 from dpsql.engine import DuckDBEngine
 from dpsql.engine.connection import _LocalCursor
 from dpsql.engine.sandbox import Sandbox
 from dpsql.errors import DpsqlError
+from dpsql.release import held_pairs
 from dpsql.state import side_table
 from tests.end_to_end.prepared import with_own_state
 from tests.noise_sources import seeded_noise

@@ -18,12 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from dpsql.answer import left_out_stage, stage
-from dpsql.answer.coverage_values import Places, read_coverage
-from dpsql.answer.exact import Exact, Reading, Runtime, read_exact
-from dpsql.answer.left_out_values import read_left_out
-from dpsql.answer.offer import Offer
-from dpsql.answer.stored_beside import release_places
 from dpsql.bound.left_out import PART_BITS
 from dpsql.bound.statement import Bounded
 from dpsql.cascade.serving import Draw, Lowering
@@ -32,6 +26,12 @@ from dpsql.features import auto
 from dpsql.features.auto_histograms import Question
 from dpsql.model.frame import NANO, PRESENCE, Frame, Statistic
 from dpsql.model.statistic_kinds import COVERAGE_KINDS, COVERED_KINDS, LEFT_OUT_KINDS
+from dpsql.release import left_out_stage, stage
+from dpsql.release.coverage_values import Places, read_coverage
+from dpsql.release.exact import Exact, Reading, Runtime, read_exact
+from dpsql.release.left_out_values import read_left_out
+from dpsql.release.offer import Offer
+from dpsql.release.stored_beside import release_places
 from dpsql.state import Charged
 
 Steps = dict[tuple[Any, ...], int]

@@ -15,9 +15,6 @@ from typing import Any
 from unittest import mock
 
 import dpsql
-from dpsql.answer import plan_rows
-from dpsql.answer.estimates import noise_sigma
-from dpsql.answer.offer import Offer, make_receipt
 from dpsql.cascade.reader import Reader
 from dpsql.features.kinds import kind_of
 from dpsql.features.query_kind import QueryKind
@@ -25,6 +22,10 @@ from dpsql.mechanism.calibrate import Calibration
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.query_kinds import GroupingSets, OneSet, WithOtherGroup
+from dpsql.receipts import plan_rows
+from dpsql.receipts.offer_receipt import make_receipt
+from dpsql.release.estimates import noise_sigma
+from dpsql.release.offer import Offer
 from dpsql.session import explain
 from dpsql.session.lookups import cascade_table
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, ChargeItem, State

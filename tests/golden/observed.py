@@ -20,12 +20,12 @@ from typing import Any
 from unittest import mock
 
 import dpsql
-from dpsql.answer.exact import Runtime
 from dpsql.cascade.reader import Reader
 from dpsql.engine import Engine
 from dpsql.features import auto
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.query_kinds import WithinTarget
+from dpsql.release.exact import Runtime
 from dpsql.session import auto_plans, explain, runner
 from dpsql.session.chosen import Chosen
 from dpsql.session.runner import StatementRunner

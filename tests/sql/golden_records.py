@@ -34,11 +34,6 @@ import numpy as np
 import pyarrow as pa
 
 import dpsql
-from dpsql.answer import exact as exact_module
-from dpsql.answer import points as shown_module
-from dpsql.answer import round_keys
-from dpsql.answer.exact import Runtime
-from dpsql.answer.policy_view import environment
 from dpsql.bound.formulations import Formulation, chooses_groups
 from dpsql.bound.statement import Bounded
 from dpsql.cascade.reader import CURATOR, Reader
@@ -49,6 +44,11 @@ from dpsql.model.estimates import RunningSum
 from dpsql.model.frame import Frame, Norm
 from dpsql.model.private_query import AutoGroups, Buckets, FrameQuery, PrivateQuery
 from dpsql.model.query_kinds import GroupingSets, KeysAlone, KeysFirst, OneSet, WithOtherGroup
+from dpsql.plan.environment.policy_view import environment
+from dpsql.release import exact as exact_module
+from dpsql.release import points as shown_module
+from dpsql.release import round_keys
+from dpsql.release.exact import Runtime
 from dpsql.session.chosen import Chosen
 from dpsql.session.plan_cache import PlanCache
 from dpsql.session.runner import answer

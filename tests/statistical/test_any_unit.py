@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
-from dpsql.answer import estimates as any_unit
-from dpsql.answer.estimates import EstimatedColumn, NoisyFrame, sum_column
 from dpsql.model.estimates import AnyUnit, Estimate
+from dpsql.release import estimates as any_unit
+from dpsql.release.estimates import EstimatedColumn, NoisyFrame, sum_column
 from tests.noise_sources import seeded_noise
 
 pytestmark = pytest.mark.statistical

@@ -17,12 +17,12 @@ import pytest
 from scipy import integrate, stats
 
 import dpsql
-from dpsql.answer import points as shown_module
-from dpsql.answer.points import shown_keys
 from dpsql.mechanism.correlated_gaussian import listed_histogram
 from dpsql.mechanism.histogram import NOTHING_MOVED, Histogram, Moved, count_sigma
 from dpsql.noise.correlated_gaussian import GRID_BITS, TAU_LOSS, CorrelatedGaussian, CorrelatedNoise
 from dpsql.noise.entropy import Entropy, NoiseSource
+from dpsql.release import points as shown_module
+from dpsql.release.points import shown_keys
 from tests.deterministic_entropy import SeededEntropy
 from tests.histograms import independent, subtracted
 from tests.noise_sources import Fault, FaultyNoise, seeded_noise

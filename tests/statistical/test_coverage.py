@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.answer import estimates
+from dpsql.release import estimates
 from tests.noise_sources import seeded_noise
 
 pytestmark = pytest.mark.statistical

@@ -10,9 +10,9 @@ from scipy import stats
 
 import dpsql
 from dpsql.accounting.sparse_histogram import WeightedProfile
-from dpsql.answer import noisy_table
 from dpsql.features import key_rounds
 from dpsql.plan.features.key_rounds import COUNTED_KEYS
+from dpsql.release import noisy_table
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 

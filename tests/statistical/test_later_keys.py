@@ -11,11 +11,11 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.answer import later_keys
-from dpsql.answer.exact import Runtime
 from dpsql.cascade.cascade import Placed, own_noise
 from dpsql.cascade.reader import CURATOR
 from dpsql.model.identity import statistic_hash
+from dpsql.release import later_keys
+from dpsql.release.exact import Runtime
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Point
 from tests.noise_sources import seeded_noise
@@ -92,6 +92,6 @@ def test_the_check_catches_points_that_are_drawn_apart(monkeypatch: pytest.Monke
 
 def test_the_check_catches_noise_that_is_four_percent_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dpsql.answer.later_keys.own_noise", lambda *of: lambda count, sigma: own_noise(*of)(count, 0.96 * sigma)
+        "dpsql.release.later_keys.own_noise", lambda *of: lambda count, sigma: own_noise(*of)(count, 0.96 * sigma)
     )
     assert p_value() < CAUGHT

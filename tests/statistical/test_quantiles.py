@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.answer import estimates as quantiles
-from dpsql.answer.estimates import Z_95
 from dpsql.model.cells import Cells
 from dpsql.noise.running_totals import FractionalSum
+from dpsql.release import estimates as quantiles
+from dpsql.release.estimates import Z_95
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 

@@ -14,9 +14,6 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.answer import estimates
-from dpsql.answer import points as shown_module
-from dpsql.answer.points import shown_keys
 from dpsql.cascade.reader import CURATOR
 from dpsql.mechanism import calibrate as calibration_module
 from dpsql.mechanism.calibrate import calibrate
@@ -28,6 +25,9 @@ from dpsql.model.private_query import PrivateQuery, Request
 from dpsql.noise.correlated_gaussian import GRID_BITS, TAU_LOSS, CorrelatedGaussian, CorrelatedNoise
 from dpsql.noise.entropy import Entropy
 from dpsql.noise.rounded_gaussian import RoundedGaussian
+from dpsql.release import estimates
+from dpsql.release import points as shown_module
+from dpsql.release.points import shown_keys
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.deterministic_entropy import SeededEntropy
 from tests.frames import with_bounding

@@ -18,12 +18,12 @@ from scipy import stats
 from scipy.linalg import toeplitz
 
 import dpsql
-from dpsql.answer import points as points_module
 from dpsql.cascade.cascade import Placed, risen
 from dpsql.mechanism.histogram import NoisyHistogram, Sequences
 from dpsql.noise.correlated_gaussian import CorrelatedGaussian, CorrelatedNoise
 from dpsql.noise.entropy import Entropy, NoiseSource
 from dpsql.noise.running_totals import FractionalSum, best_power, totals_error
+from dpsql.release import points as points_module
 from tests.deterministic_entropy import SeededEntropy
 from tests.end_to_end.visits_by_day import (
     ORDER,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
-from dpsql.answer import estimates as spreads
+from dpsql.release import estimates as spreads
 from tests.noise_sources import seeded_noise
 
 pytestmark = pytest.mark.statistical

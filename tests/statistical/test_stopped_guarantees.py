@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpsql.answer.estimates import Floats
 from dpsql.features.cap_guarantee import guarantee_of_cap
 from dpsql.features.target_levels import at_step, highest_nano, levels_at, steps_up
 from dpsql.features.target_rule import quantile_of
@@ -28,6 +27,7 @@ from dpsql.model.estimates import UNITS, Estimate
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.private_query import EachKey, Finish, FrameQuery, Request
 from dpsql.model.query_kinds import RelativeError
+from dpsql.release.estimates import Floats
 from tests.noise_sources import seeded_noise
 from tests.target_walks import COUNT, Groups, walk
 from tests.unit.mechanism.key_frames import frame

@@ -15,7 +15,6 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.answer.estimates import COLUMNS, Floats
 from dpsql.features import target_rule
 from dpsql.features.target_levels import STEPS_PER_DOUBLING, absolute_grid, window_of
 from dpsql.features.target_picked import PickedRows
@@ -24,6 +23,7 @@ from dpsql.mechanism.window import grid
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.query_kinds import RelativeError
 from dpsql.model.top_rows import TopRows
+from dpsql.release.estimates import COLUMNS, Floats
 from tests.end_to_end.prepared import with_declarations
 from tests.noise_sources import seeded_noise
 from tests.target_walks import COSTS, MEAN, Groups, counts, walk

@@ -62,7 +62,7 @@ STEPS = (
     Step(
         "aggregate",
         "run the bounded SQL on the rows",
-        ("answer/exact.py:read_exact", "engine/database.py:DuckDBEngine.aggregate"),
+        ("release/exact.py:read_exact", "engine/database.py:DuckDBEngine.aggregate"),
         "exact whole numbers, in a wrapper that shows nothing",
     ),
     Step(
@@ -71,14 +71,14 @@ STEPS = (
         (
             "mechanism/histogram.py:Histogram.draw",
             "state/side_table.py:SideTable.store",
-            "answer/noisy_table.py:noisy_table",
+            "release/noisy_table.py:noisy_table",
         ),
         "noisy table",
     ),
     Step(
         "finish",
         "HAVING, ORDER BY, LIMIT and expressions on noisy numbers",
-        ("plan/finish.py:finish_sql", "answer/result.py:Result.__init__"),
+        ("plan/finish.py:finish_sql", "receipts/result.py:Result.__init__"),
         "Result with its receipt",
     ),
 )  # fmt: skip

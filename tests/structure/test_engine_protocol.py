@@ -34,7 +34,7 @@ def test_the_rooms_ask_what_the_protocol_lists() -> None:
 
 def test_other_attributes_of_engines_are_found() -> None:
     planted = {
-        "dpsql.answer.planted": "engine.a()\nruntime.engine.b\nself._engine.c()\nself.engines.d()\n",
+        "dpsql.release.planted": "engine.a()\nruntime.engine.b\nself._engine.c()\nself.engines.d()\n",
         "dpsql.engine.planted": "engine.e()\n",
     }
     assert sorted(asked_of_engines(parsed(planted))) == ["a", "b", "c"]

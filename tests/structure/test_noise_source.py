@@ -29,7 +29,8 @@ PASSED_ON = (
     "dpsql.noise",
     "dpsql.mechanism",
     "dpsql.cascade",
-    "dpsql.answer",
+    "dpsql.release",
+    "dpsql.receipts",
     "dpsql.features",
     "dpsql.session.runner",
 )

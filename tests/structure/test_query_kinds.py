@@ -23,8 +23,8 @@ NAMES = {
     if isinstance(found, type) and issubclass(found, PrivateQuery) and found is not PrivateQuery
 }
 ASKING = (
-    "dpsql.answer.plan_rows",
-    "dpsql.answer.stage",
+    "dpsql.receipts.plan_rows",
+    "dpsql.release.stage",
     "dpsql.features.auto",
     "dpsql.features.auto_outcomes",
     "dpsql.features.auto_undrawable",

@@ -11,10 +11,10 @@ from tests.structure.source_figures import RULES, SIZES, Module, module_sources,
 CLEAN = {
     "dpsql": """
 'A package.'
-from dpsql.answer.result import connect
+from dpsql.receipts.result import connect
 __all__ = ['connect']
 """,
-    "dpsql.answer.result": """
+    "dpsql.receipts.result": """
 'A module.'
 def connect(a, b, c, d, e, f, g, *, h):
     'Open.'
@@ -104,4 +104,4 @@ def test_a_clean_package_breaks_no_rule() -> None:
 
 def test_a_public_signature_may_be_wide_and_any_other_may_not() -> None:
     private = {**CLEAN, "dpsql": "'A package.'"}
-    assert too_large(parsed(private), "parameters of a function") == ["dpsql.answer.result.connect: 8"]
+    assert too_large(parsed(private), "parameters of a function") == ["dpsql.receipts.result.connect: 8"]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import time
 
-from dpsql.answer.bound_words import percent
-from dpsql.answer.group_columns import group_columns, least_kept
-from dpsql.answer.links import linked, unit_column
-from dpsql.answer.raw_groups import count_rows
 from dpsql.engine import Engine, seconds_left
 from dpsql.errors import DpsqlError
 from dpsql.operations.dialect import text_literal
+from dpsql.plan.environment.links import linked, unit_column
+from dpsql.receipts.bound_words import percent
+from dpsql.release.raw_groups import count_rows
 from dpsql.session.declarations.arguments import split_name, table_of
+from dpsql.session.declarations.group_columns import group_columns, least_kept
 from dpsql.state import Policy, ProtectedTable
 
 MOST_ROWS = 1_000_000

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.answer.links import unit_column
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.model.similar_names import as_written
 from dpsql.operations.dialect import text_literal
+from dpsql.plan.environment.links import unit_column
 from dpsql.session.declarations.arguments import BUDGET, Arguments
 from dpsql.session.declarations.sources import rows_from, sources_of
 from dpsql.state import Policy, ProtectedTable

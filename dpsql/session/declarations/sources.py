@@ -16,7 +16,7 @@ from dpsql.engine import Engine
 from dpsql.errors import EngineError, PolicyError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.session.declarations.arguments import split_name, table_of
-from dpsql.sql.source.relation import ViewSource, columns_behind, view_sources
+from dpsql.sql.view_sources import ViewSource, columns_behind, view_sources
 from dpsql.state import Policy, ProtectedTable
 
 _FILE_URL = re.compile(r"file:(//(localhost(?=/))?)?", re.IGNORECASE)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from dpsql.answer.links import link_steps, linked, unit_column
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.model.similar_names import as_written
 from dpsql.operations.comparisons import compared_type
+from dpsql.plan.environment.links import link_steps, linked, unit_column
 from dpsql.session.declarations.arguments import (
     BUDGET,
     Arguments,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
-from dpsql.answer.links import linked
 from dpsql.engine import Engine, identity
 from dpsql.errors import PolicyError, SchemaError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.operations.dialect import text_literal
+from dpsql.plan.environment.links import linked
 from dpsql.session.declarations.arguments import Arguments, StateAccess, remember, split_name, table_of
 from dpsql.session.declarations.sources import reads_rows_of
 from dpsql.state import Link, Policy, ProtectedTable, Reach

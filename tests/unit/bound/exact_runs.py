@@ -13,8 +13,6 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.answer.offer import current, make_receipt, offers_of
-from dpsql.answer.policy_view import SchemaView
 from dpsql.assets import native_library
 from dpsql.bound.aggregation import HELD_ROWS, bounded_sql, held_rows_sql
 from dpsql.bound.formulations import Formulation, chooses_groups, fastest_of_groups
@@ -24,6 +22,9 @@ from dpsql.engine.connection import Cursor
 from dpsql.model.estimates import Linear
 from dpsql.model.frame import Frame, Norm, Statistic
 from dpsql.model.private_query import PrivateQuery
+from dpsql.plan.environment.policy_view import SchemaView
+from dpsql.receipts.offer_receipt import make_receipt
+from dpsql.release.offer import current, offers_of
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.frames import with_relation
 from tests.unit.bound.norm_reference import NormedPart, normed_table

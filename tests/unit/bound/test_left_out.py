@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dpsql.answer.left_out_values import write_left_out
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import numbers_of
 from dpsql.bound.formulations import Formulation, fastest_of_groups
@@ -22,6 +21,7 @@ from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.engine.transaction import Transaction
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.plan.features.coverage import coverage_of
+from dpsql.release.left_out_values import write_left_out
 from tests.frames import with_bounding, with_relation
 from tests.unit.bound.exact_runs import SALT, ExactTable, Laboratory, Rewrite, Run, is_unit, read_exact, unchanged
 from tests.unit.bound.left_out_reference import LeftOut, Measured

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsql.answer.points import noisy_places
 from dpsql.features.auto_choices import (
     EXTREMES_L2,
     PLACES,
@@ -18,6 +17,7 @@ from dpsql.features.auto_choices import (
 )
 from dpsql.features.auto_histograms import auto_sigma
 from dpsql.plan.features.auto import candidates
+from dpsql.release.points import noisy_places
 from tests.noise_sources import seeded_noise
 
 RHO_NANO = 10_000_000

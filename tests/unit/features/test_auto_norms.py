@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.answer.points import noisy_places
 from dpsql.bound.unit_histograms import NORM_PLACES, NORM_STEPS_PER_DOUBLING, norms_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
@@ -22,6 +21,7 @@ from dpsql.features.auto_choices import held_units
 from dpsql.features.auto_histograms import Question, auto_sigma
 from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, _with_tail, chosen_norm, rounded_up, sure_norm
 from dpsql.model.private_query import AutoBounds
+from dpsql.release.points import noisy_places
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.frames import with_relation
 from tests.noise_sources import seeded_noise

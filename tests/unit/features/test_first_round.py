@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dpsql.answer.round_keys import Found
 from dpsql.features.auto_choices import Floats
 from dpsql.features.first_round import AfterFirst, Spread, Step, spread_of
 from dpsql.model.frame import Bounding
 from dpsql.plan.features.auto import candidates
+from dpsql.release.round_keys import Found
 
 FIRST, SECOND, NUMBERS = 0.06 * 0.02, 0.54 * 0.02, 0.4 * 0.02
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpsql.answer.left_out import Z_HIGH, LeftOut
 from dpsql.features.target_missing import Missing
 from dpsql.features.target_rule import upper_quantile
 from dpsql.model.estimates import UNITS, Estimate, Linear, Ratio, Sum, ValueBounds
@@ -16,6 +15,7 @@ from dpsql.model.frame import NANO, PRESENCE, Bounding, Frame, PublicKeys, Stati
 from dpsql.model.private_query import EachKey, Finish, FrameQuery, OutputColumn, Request
 from dpsql.model.query_kinds import RelativeError
 from dpsql.model.rows import Key, Rows, RowsSql
+from dpsql.release.left_out import Z_HIGH, LeftOut
 from tests.target_walks import COSTS, Groups
 
 TARGET = RelativeError(0.1, 0.9, 0.95)

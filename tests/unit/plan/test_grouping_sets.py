@@ -14,13 +14,13 @@ import pytest
 from sqlglot import exp
 
 import dpsql
-from dpsql.answer.policy_view import SchemaView
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.model.private_query import FrameQuery, PrivateQuery
 from dpsql.model.query_kinds import GroupingSets
 from dpsql.operations.dialect import parse_statement
+from dpsql.plan.environment.policy_view import SchemaView
 from dpsql.sql.grouping_sets import MOST_SETS, written_sets
 from dpsql.sql.statements import SelectStatement, read_statement
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from dpsql import errors
-from dpsql.answer.layout import Layout
-from dpsql.answer.left_out import LeftOut, LeftOutReceipt
-from dpsql.answer.receipt import SetReceipt
 from dpsql.errors import BudgetError, DpsqlError, ParseError, Refusal, RemoteError, Span, UnsupportedQueryError
+from dpsql.receipts.layout import Layout
+from dpsql.receipts.receipt import SetReceipt
+from dpsql.release.left_out import LeftOut, LeftOutReceipt
 from dpsql.remote.wire import error_of, error_to_json, receipt_of, result_of, scalar_of, to_arrow, to_json
 from dpsql.session import ColumnReceipt, Receipt, Result
 

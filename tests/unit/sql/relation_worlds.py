@@ -12,8 +12,6 @@ import duckdb
 import pyarrow as pa
 
 import dpsql
-from dpsql.answer.offer import Offer, offers_of
-from dpsql.answer.policy_view import SchemaView
 from dpsql.assets import native_library
 from dpsql.bound.aggregation import LISTED_KEYS
 from dpsql.bound.formulations import Formulation
@@ -23,6 +21,8 @@ from dpsql.model.environment import TableSchema
 from dpsql.model.frame import Frame
 from dpsql.model.private_query import PrivateQuery, Request
 from dpsql.model.query_kinds import WithOtherGroup
+from dpsql.plan.environment.policy_view import SchemaView
+from dpsql.release.offer import Offer, offers_of
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import State
 from tests.unit.sql.random_relations import LISTED, Database, Query, Row, Value, database, spelled

@@ -20,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dpsql.answer.offer import Offer
 from dpsql.bound import aggregation
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation, chooses_groups
@@ -34,6 +33,7 @@ from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote
 from dpsql.operations.row_sql import with_salt
 from dpsql.plan.features import other_group
+from dpsql.release.offer import Offer
 from dpsql.sql.source import join_rows, predicates, row_cut, row_growth, sources, unit_groups
 from dpsql.sql.source.relation import Owner, Relation
 from tests.frames import with_bounding

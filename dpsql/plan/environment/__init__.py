@@ -1,0 +1,1 @@
+"""The policy and the schemas as the planner reads them."""

@@ -1,0 +1,305 @@
+"""The meaning of the columns of an answer: keys, intervals of numbers, and bars of them.
+
+Of a released table nothing is looked at but the table and what came with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpsql.errors import SchemaError
+from dpsql.model.estimates import UNITS, BoundedValue
+from dpsql.model.private_query import Buckets, PrivateQuery
+from dpsql.model.query_kinds import GroupingSets
+from dpsql.operations.dialect import quote
+from dpsql.pictures.charts import Bars
+from dpsql.pictures.tables import TableColumn, digits_of, short
+from dpsql.receipts.phrases import interval_of, listed
+from dpsql.state import to_arrow, to_numpy
+
+_WHOLE = 1.0 - 1e-9
+"""Part of a domain from which on an interval covers all of it: its ends are computed with rounding."""
+_MOST_NAMED = 6
+"""Largest number of columns that a picture names as not drawn."""
+
+
+def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the column, or its text if it holds an infinite date or one outside the years 1 to 9999."""
+    innermost = column.type
+    while pa.types.is_list(innermost) or pa.types.is_fixed_size_list(innermost):
+        innermost = innermost.value_type
+    if not pa.types.is_temporal(innermost):
+        return column
+    try:
+        column.to_pylist()
+        column.to_pandas()
+    except (OverflowError, ValueError, NotImplementedError):
+        with duckdb.connect(":memory:") as connection:
+            text = connection.from_arrow(pa.table({"value": column})).project("CAST(value AS VARCHAR) AS value")
+            return text.to_arrow_table().column("value")
+    return column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Meaning of the columns of an answer; as public as the answer.
+
+    Attributes:
+        keys: names of the columns that tell the groups apart.
+        is_cut: whether groups are shown by one threshold, the receipt's, on their noisy count of units.
+        units: the column with that count; None where there is none.
+        ends: of each column ``name`` that is one aggregate, the ends of its 95 % intervals, as columns ``low name`` and
+            ``high name``; what ``dp_interval_low`` and ``dp_interval_high`` give. A column ``unknown name`` is true in
+            rows whose interval covers the whole domain of an average, a spread or a quantile.
+        domains: these domains in words, by the names of their columns.
+
+    """
+
+    keys: tuple[str, ...]
+    is_cut: bool
+    units: str | None
+    ends: pa.Table
+    domains: Mapping[str, str] = field(default_factory=dict)
+
+    def unknown(self, name: str, rows: int) -> pa.ChunkedArray:
+        """Return in which of the first rows a column that has a domain says nothing."""
+        return self.ends.column(f"unknown {name}").slice(0, rows)
+
+    def interval(self, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray] | None:
+        """Return both ends of the intervals of a column, or None if it has none."""
+        if f"low {name}" not in self.ends.column_names:
+            return None
+        return self.ends.column(f"low {name}"), self.ends.column(f"high {name}")
+
+
+def layout_of(query: PrivateQuery, finished: pa.Table) -> Layout:
+    """Return the layout of an answer from the table of `finish_sql`: its columns, then the ends of intervals."""
+    first = query.first
+    columns = first.finish.columns
+    keys = {quote(f"key_{i}") for i in range(len(query.keys))}
+    numbered = [(column.name, column.estimate) for column in columns if column.estimate is not None]
+    ends = finished.select(list(range(len(columns), finished.num_columns)))
+    ends = ends.rename_columns([f"{end} {name}" for name, _ in numbered for end in ("low", "high")])
+    adds_up = isinstance(query, GroupingSets) or isinstance(first.groups, Buckets)
+    is_cut = not (adds_up or first.frame.bounding.sparsity)
+    counts = [name for name, estimate in numbered if first.estimates[estimate].value == UNITS]
+    estimates = {name: first.estimates[estimate] for name, estimate in numbered}
+    bounded = {name: one.value.bounds for name, one in estimates.items() if isinstance(one.value, BoundedValue)}
+    unknown = {f"unknown {name}": _covering(name, bounds, ends) for name, bounds in bounded.items()}
+    # times are drawn as no bars
+    ends = ends.select([end.name for end in ends.schema if pa.types.is_floating(end.type)])
+    return Layout(
+        keys=tuple(column.name for column in columns if column.sql in keys),
+        is_cut=is_cut,
+        units=counts[0] if is_cut and counts else None,
+        ends=pa.table([*ends.columns, *unknown.values()], [*ends.column_names, *unknown]),
+        domains={
+            name: interval_of(bounds, are_times=estimates[name].type.startswith("TIMESTAMP"))
+            for name, bounds in bounded.items()
+        },
+    )
+
+
+def _covering(name: str, bounds: tuple[float, float], ends: pa.Table) -> pa.Array:
+    """Return in which rows the interval of a column covers all of its bounds, up to rounding.
+
+    Bounds without a width say all of the value.
+    """
+    low, high = (_seconds(ends.column(f"{end} {name}")) for end in ("low", "high"))
+    width = bounds[1] - bounds[0]
+    covers = (width > 0.0) & (high - low >= _WHOLE * width)
+    return to_arrow(covers.astype(np.int8)).cast(pa.bool_())
+
+
+def told(table: pa.Table, layout: Layout | None) -> pa.Table:
+    """Return the table with NULL in place of averages, spreads and quantiles that say nothing."""
+    if layout is None:
+        return table
+    for name in layout.domains:
+        place = table.column_names.index(name)
+        column = table.column(place)
+        values = pc.if_else(layout.unknown(name, table.num_rows), pa.nulls(1, column.type)[0], column)
+        table = table.set_column(place, table.field(place), values)
+    return table
+
+
+def unknown_domains(table: pa.Table, layout: Layout | None) -> dict[str, str]:
+    """Return the columns of the table in which `told` has put NULL, with their domains in words."""
+    if layout is None:
+        return {}
+    return {
+        name: domain
+        for name, domain in layout.domains.items()
+        if name in table.column_names and pc.any(layout.unknown(name, table.num_rows)).as_py()
+    }
+
+
+def has_computed_numbers(table: pa.Table, layout: Layout | None, aggregates: Collection[str]) -> bool:
+    """Return whether an answer has a number that is no key and no aggregate by itself; False without a layout."""
+    if layout is None:
+        return False
+    others = (shown for shown in table.schema if shown.name not in layout.keys and shown.name not in aggregates)
+    return any(_is_number(shown.type) for shown in others)
+
+
+def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, column: str | None, rows: int) -> Bars:
+    """Return one column of an answer as bars.
+
+    Args:
+        table: the answer.
+        layout: what its columns are.
+        threshold: of the receipt.
+        column: which one; None for the first number that is no key.
+        rows: how many groups, from the first on.
+
+    Raises:
+        SchemaError: there is no such column, it holds no numbers, or no row is to be drawn.
+
+    """
+    if rows < 1:
+        raise SchemaError("a picture has one row or more.", hint="Write plot(rows=40).")
+    layout = layout or _layout_of(table)
+    keys = layout.keys
+    column = _number(table, keys) if column is None else column
+    if column not in table.column_names:
+        raise SchemaError(f"the answer has no column {column!r}.", hint=f"It has {', '.join(table.column_names)}.")
+    if not _is_number(table.schema.field(column).type):
+        raise SchemaError(f"column {column!r} holds no numbers.", hint="Name a count, a sum or an average.")
+    others, count = _other_numbers(table, layout, column), table.num_rows
+    table = told(table.slice(0, rows), layout)
+    low, high = _ends(layout, column, table.num_rows)
+    kinds = [table.schema.field(key).type for key in keys]
+    values = _floats(table.column(column))
+    on_axis = layout.is_cut and layout.units == column
+    drawn = column if count else "nothing, because there is no group"
+    drawn += f" of the first {rows} of {count:,} groups" if count > rows else ""
+    drawn += ", with 95 % intervals as lines" if np.isfinite(low + values).any() else ""
+    if on_axis and threshold is not None:
+        drawn += f"; shaded: at most {short(threshold)}, where no group is shown"
+    empty = int(np.isnan(values).sum())
+    nulls = [f"{empty:,} NULL{'s' * (empty > 1)} of {column}"] if empty else []
+    if not_drawn := [*others, *nulls]:
+        drawn += f"; not drawn: {listed(not_drawn)}"
+    return Bars(
+        title=f"{column} by {', '.join(keys)}" if keys else column,
+        value_name=column,
+        names=_names(table, keys),
+        values=values,
+        low=low,
+        high=high,
+        threshold=threshold if on_axis else None,
+        is_along=len(kinds) == 1 and (pa.types.is_temporal(kinds[0]) or _is_number(kinds[0])),
+        lines=(drawn,),
+    )
+
+
+def _other_numbers(table: pa.Table, layout: Layout, drawn: str) -> list[str]:
+    """Return the columns of numbers that a picture of one column does not show, not even as ends of its intervals.
+
+    Of many columns, return their number in words.
+    """
+    ends = layout.interval(drawn) or ()
+    names = [
+        name
+        for name, values in zip(table.column_names, table.columns, strict=True)
+        if name not in (drawn, *layout.keys) and _is_number(values.type) and not any(end.equals(values) for end in ends)
+    ]
+    return names if len(names) <= _MOST_NAMED else [f"{len(names)} other columns"]
+
+
+def table_columns(table: pa.Table, layout: Layout | None, too_low: Collection[str] = ()) -> list[TableColumn]:
+    """Return all columns with the known intervals of their numbers.
+
+    Args:
+        table: the answer.
+        layout: what its columns are.
+        too_low: columns whose numbers are shown as lower ends.
+
+    """
+    layout = layout or _layout_of(table)
+    columns, table = [], told(table, layout)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        ends = layout.interval(name)
+        intervals = None
+        if ends:
+            low, high = (end.slice(0, table.num_rows).to_pylist() for end in ends)
+            intervals = list(zip(low, high, strict=True))
+        columns.append(TableColumn(name, readable(column).to_pylist(), intervals, name in too_low))
+    return columns
+
+
+def rounded(table: pa.Table, layout: Layout | None) -> pa.Table:
+    """Return the table as it is printed: each number with two digits of the narrowest half of its intervals.
+
+    Ends of these intervals are rounded alike. A number that says nothing is NULL. Other columns are as they are.
+    """
+    table = told(table, layout)
+    ends = [] if layout is None else [(name, layout.interval(name)) for name in table.column_names]
+    intervals = {name: interval for name, interval in ends if interval}
+    for place, shown in enumerate(table.schema):
+        column = table.column(place)
+        if not pa.types.is_floating(shown.type):
+            continue
+        own = (
+            one
+            for name, one in intervals.items()
+            if any(alike.equals(column) for alike in (table.column(name), *one)) or name == shown.name
+        )
+        low, high = (_floats(end) for end in next(own, (pa.chunked_array([], pa.float64()),) * 2))
+        halves = (high - low) / 2.0
+        halves = halves[np.isfinite(halves) & (halves > 0.0)]
+        if halves.size:
+            table = table.set_column(place, shown, pc.round(column, digits_of(float(halves.min()))))
+    return table
+
+
+def _layout_of(table: pa.Table) -> Layout:
+    """Return the layout of a table without one: its key is the first column without numbers, and no column has ends."""
+    names = [field.name for field in table.schema if not _is_number(field.type)]
+    return Layout(keys=tuple(names[:1]), is_cut=False, units=None, ends=pa.table({}))
+
+
+def _number(table: pa.Table, keys: Sequence[str]) -> str:
+    for column in table.schema:
+        if column.name not in keys and _is_number(column.type):
+            return str(column.name)
+    raise SchemaError("the answer has no column of numbers to draw.")
+
+
+def _names(table: pa.Table, keys: Sequence[str]) -> list[object]:
+    if not keys:
+        return [""] * table.num_rows
+    columns: list[list[object]] = [readable(table.column(key)).to_pylist() for key in keys]
+    if len(columns) == 1:
+        return columns[0]
+    return [" · ".join("NULL" if part is None else str(part) for part in parts) for parts in zip(*columns, strict=True)]
+
+
+def _ends(layout: Layout, column: str, rows: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    ends = layout.interval(column)
+    if not ends:
+        return np.full(rows, np.nan), np.full(rows, np.nan)
+    low, high = (_floats(end.slice(0, rows)) for end in ends)
+    return low, high
+
+
+def _seconds(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    """Return numbers as they are, and times as seconds since 1970."""
+    if pa.types.is_timestamp(column.type):
+        return _floats(pc.cast(column, pa.int64())) / 1e6
+    return _floats(column)
+
+
+def _floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    return to_numpy(pc.cast(column, pa.float64(), safe=False))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

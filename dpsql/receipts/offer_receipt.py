@@ -1,0 +1,211 @@
+"""The receipt of an offer: its levels, the noise of its columns, and the rules that its numbers do not show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from dpsql.cascade.serving import Serving
+from dpsql.mechanism.histogram import Histogram
+from dpsql.model.estimates import AnyUnit, BoundedValue, NoValue, Quantile
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Norm, Statistic
+from dpsql.model.identity import part_hash
+from dpsql.model.private_query import Buckets, FrameQuery
+from dpsql.model.top_rows import WINDOW, TopRows
+from dpsql.receipts import row_words, words
+from dpsql.receipts.auto_notes import auto_notes
+from dpsql.receipts.receipt import ColumnReceipt, Receipt
+from dpsql.release.estimates import Z_95, linear_noise, norms_of, shown_sigma
+from dpsql.release.offer import Offer, shown_threshold
+from dpsql.release.top_rows import row_order, side_of
+from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged
+
+
+def with_price(receipt: Receipt, charged: Charged) -> Receipt:
+    """Return the receipt with its charges."""
+    return replace(
+        receipt,
+        charged_rho=charged.rho_nano / NANO_PER_RHO,
+        charged_delta=charged.delta_units / DELTA_UNITS_PER_ONE,
+        reused=not charged.charge_ids,
+    )
+
+
+def make_receipt(offer: Offer) -> Receipt:
+    """Build the receipt without charges, at the levels that will be served. These may be higher than requested."""
+    query, frame = offer.query, offer.query.frame
+    return Receipt(
+        query_hash=part_hash(query),
+        table=frame.rows.table,
+        version=frame.rows.version,
+        unit=frame.rows.unit,
+        mechanism=offer.histogram.name,
+        rho=(offer.rho_nano + sum(level.rho_nano for level in query.auto_levels)) / NANO_PER_RHO,
+        epsilon=offer.epsilon,
+        delta=offer.delta,
+        charged_rho=0.0,
+        charged_delta=0.0,
+        reused=True,
+        max_groups=frame.bounding.max_groups,
+        max_keys=frame.key_count,
+        threshold=shown_threshold(frame, offer.presence.tau, query.request.min_units),
+        columns=column_receipts(query, offer.histogram, offer.noise),
+        notes=notes(offer),
+        asked_rho=(offer.asked_nano + sum(level.share_nano for level in query.auto_levels)) / NANO_PER_RHO,
+    )
+
+
+def asked_together(receipts: Sequence[Receipt]) -> float:
+    """Return the level that was asked for by all parts of a query together."""
+    return math.fsum(receipt.asked_rho or 0.0 for receipt in receipts)
+
+
+def column_receipts(
+    query: FrameQuery, histogram: Histogram, noise: Mapping[Statistic, float], roundings: int = 1
+) -> tuple[ColumnReceipt, ...]:
+    """Return the noise of every result column that is one aggregate, from the noise of its statistics."""
+    found, frame = [], query.frame
+    shown = [(one.name, query.estimates[one.estimate]) for one in query.finish.columns if one.estimate is not None]
+    for name, estimate in shown:
+        value = estimate.value
+        if isinstance(value, NoValue):
+            continue
+        statistic = value.linears[0].statistic or PRESENCE
+        if isinstance(value, BoundedValue):
+            found.append(ColumnReceipt(name, estimate.name, value.bounds, None, None, None, None, statistic.lattice))
+            continue
+        l2 = histogram.sum_l2(statistic)
+        if statistic == PRESENCE and frame.bounding.sparsity:
+            # what a floor is subtracted from may all move because of a unit with one group
+            l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
+        largest = norms_of(value, query.groups, histogram).max(initial=0.0)
+        sigma = float(shown_sigma(estimate, linear_noise(value.linear, noise) * largest, roundings))
+        bounds, linf = statistic.interval, statistic.radius * frame.finer_per_group
+        found.append(ColumnReceipt(name, estimate.name, bounds, linf, l2, sigma, Z_95 * sigma, statistic.lattice))
+    return tuple(found)
+
+
+def notes(offer: Offer) -> tuple[str, ...]:
+    """Return the rules that shape the answer and that its numbers alone do not show."""
+    query, frame = offer.query, offer.query.frame
+    bounding = frame.bounding
+    column = frame.rows_sql.readable(frame.rows.unit_column.sql)
+    found = [words.WITHOUT_UNIT.format(column=column), *frame.rows_sql.cuts]
+    if frame.rows_sql.single:
+        from dpsql.receipts import join_words  # noqa: PLC0415 — few queries need it
+
+        found += [join_words.single_row(frame.rows.unit, tables) for tables in frame.rows_sql.single]
+    found += [frame.rows_sql.bounds] if frame.rows_sql.bounds else []
+    found += [words.CLOCK.format(zone=zone) for zone in frame.rows_sql.zones]
+    if query.request.target:
+        from dpsql.receipts import half_width_words  # noqa: PLC0415 — few queries need it
+
+        found.append(half_width_words.asked_half_widths(query.request.target))
+    found += _bounding_notes(query)
+    if query.auto:
+        found += auto_notes(query)
+    found += notes_of_rows(query) if query.finish.top or query.finish.picks else ()
+    if query.total:
+        found.append(words.LARGEST_ERROR)
+    if isinstance(query.groups, Buckets):
+        found.append(words.ADDED_UP)
+    if frame.factorised:
+        found.append(words.PARTIAL_SUMS)
+    if offer.histogram.hides and query.estimates:
+        found.append(words.LEANS_UP)
+    presence = offer.presence
+    if presence.disclosed.rho_nano > presence.level.rho_nano or len(presence.keys_from) > 1:
+        found += _level_notes(presence)
+    if offer.chosen_nano:
+        found.append(words.LEVEL_CHOSEN.format(rho=offer.chosen_nano / NANO_PER_RHO))
+    if bounding.sparsity:
+        if query.request.min_units > 1:
+            found.append(words.ALSO_EXCEEDS.format(minimum=query.request.min_units))
+        of_kind = words.OF_SKETCH if bounding.sparsity.kind == "sketch" else words.OF_LARGEST
+        found.append(of_kind.format(counters=bounding.sparsity.k, groups=bounding.sparsity.k))
+    found += [
+        words.DISTINCT_VALUES.format(values=most)
+        for most in sorted({statistic.interval[1] for statistic in query.statistics if statistic.kind == "values"})
+    ]
+    found += _quantile_notes(query)
+    if any(isinstance(estimate.value, AnyUnit) for estimate in query.estimates):
+        found.append(words.TRUTH_VALUE)
+    found += [
+        words.ROWS_SCALED.format(rows=f"{most:,} row{'' if most == 1 else 's'}")
+        for most in sorted({one.row_cap for one in query.statistics if one.row_cap})
+    ]
+    return tuple(found)
+
+
+def _bounding_notes(query: FrameQuery) -> Iterator[str]:
+    """Yield the rules by which the groups and rows of a unit are bounded."""
+    frame, bounding, max_groups = query.frame, query.frame.bounding, query.frame.bounding.max_groups
+    if bounding.counted_groups and bounding.counted_groups != max_groups:
+        weighted = words.WEIGHTED.format(groups=max_groups, most=bounding.counted_groups)
+        too_low = words.WEIGHTED_COUNTS if bounding.by_norm else words.WEIGHTED_SUMS
+        yield too_low.format(weighted=weighted) if query.estimates else weighted
+    elif not bounding.finer and (max_groups or math.inf) < (frame.key_count or math.inf):
+        yield words.COUNTS_IN.format(groups=f"{max_groups} group{'' if max_groups == 1 else 's'}")
+    if bounding.by_norm:
+        yield from _norm_notes(query)
+    if bounding.finer:
+        yield words.FINER_GROUPS.format(keys=", ".join(bounding.finer.called_keys))
+
+
+def _quantile_notes(query: FrameQuery) -> Iterator[str]:
+    """Yield the cells that quantiles are read from, once for those that are read from cells of one kind."""
+    names: dict[tuple[int, str], list[str]] = {}
+    for one in query.estimates:
+        if isinstance(one.value, Quantile) and (cells := one.value.histogram.histogram):
+            widths = cells.widths(are_times=one.type != "DOUBLE")
+            names.setdefault((cells.count, widths), []).append(one.name)
+    for (count, widths), quantiles in names.items():
+        yield words.CELLS.format(columns=", ".join(dict.fromkeys(quantiles)), cells=count, widths=widths)
+
+
+def _norm_notes(query: FrameQuery) -> Iterator[str]:
+    """Yield how many rows of a unit are read, and how its part in each number is scaled down."""
+    if most := query.frame.bounding.max_rows:
+        yield words.ROWS_READ.format(rows=most)
+    for estimate in query.estimates:
+        normed = [one.statistic for one in estimate.value.linears if one.statistic]
+        statistic = next((one for one in normed if isinstance(one.limit, Norm)), None)
+        if not statistic or not isinstance(statistic.limit, Norm):
+            continue
+        if rows := statistic.limit.row_steps:
+            norm = math.ldexp(rows, COUNT_LATTICE_EXPONENT)
+            yield words.ROWS_TO_NORM.format(column=estimate.name, norm=norm)
+        else:
+            less = words.LESS_CENTRE.format(centre=statistic.centre) if statistic.centre else ""
+            yield words.SUM_TO_NORM.format(column=estimate.name, less=less, norm=statistic.radius)
+
+
+def _level_notes(presence: Serving) -> Iterator[str]:
+    """Yield the levels of an answer beside that of its numbers."""
+    disclosed_nano = presence.disclosed.rho_nano
+    is_beyond = disclosed_nano > presence.level.rho_nano
+    if is_beyond and presence.keys_from:
+        yield words.KEYS_OF_RELEASE.format(rho=disclosed_nano / NANO_PER_RHO)
+    if len(presence.keys_from) > 1 and presence.stands_alone:
+        yield words.KEYS_OF_OTHERS.format(rho=(presence.guaranteed_nano - disclosed_nano) / NANO_PER_RHO)
+    if is_beyond and not presence.keys_from:
+        yield words.LATTICE_SEEN.format(rho=disclosed_nano / NANO_PER_RHO)
+
+
+def notes_of_rows(query: FrameQuery) -> tuple[str, ...]:
+    """Return what plans and receipts say of rows that are picked by their numbers."""
+    finish, order, found = query.finish, row_order(query), list[str]()
+    if order and _leaves_out(order.top, query.frame.key_count):
+        found.append(row_words.LIMIT_WIDENS.format(side=side_of(order.top)))
+    elif finish.top and isinstance(query.estimates[finish.top.estimate].value, AnyUnit):
+        # truth values are made of noisy numbers, and keys decide between equal ones
+        found.append(row_words.PICKED.format(clause="LIMIT"))
+    if finish.picks:
+        found.append(row_words.RANKED if finish.picks == WINDOW else row_words.PICKED.format(clause=finish.picks))
+    return tuple(found)
+
+
+def _leaves_out(top: TopRows, groups: int | None) -> bool:
+    """Return whether some, but not all, of a number of groups may be left out; None stands for an unknown number."""
+    return top.limit > 0 and (groups is None or top.offset > 0 or top.limit < groups)

@@ -1,0 +1,239 @@
+"""Phrases of receipts: functions that choose rows of the table in `words.py` by numbers, and fill them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpsql.pictures.tables import short
+from dpsql.receipts import cap_words, row_words, words
+
+TOLD_HIGH = 0.985
+"""An upper end above it says nothing."""
+LEAST_PART = 0.005
+"""A smaller part beyond a size is not told."""
+LEAST_DELTA = 1e-15
+"""A smaller delta, the price of the precision of noise, is not told."""
+_SAME_LEVEL = 5e-10
+"""Levels are whole nano-rho: a smaller difference is a rounding of floats."""
+_MISSED, _NULL = cap_words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
+_PICKED = row_words.PICKED.partition("}")[2]
+
+
+def at_least(share: float) -> str:
+    """Return a share in per cent, rounded down, never 100.
+
+    >>> at_least(0.917), at_least(0.9987), at_least(1.0), at_least(0.0291), at_least(0.00047)
+    ('91 %', '99.8 %', '99.9 %', '2.9 %', '0.04 %')
+    """
+    percent = min(100.0 * share, 99.9)
+    digits = 2 if percent < 1.0 else 1 if percent < 10.0 or percent >= 99.0 else 0
+    return f"{math.floor(percent * 10**digits) / 10**digits:.{digits}f} %"
+
+
+def at_most(share: float) -> str:
+    """Return a share in per cent, rounded up, never 0.
+
+    >>> at_most(0.917), at_most(0.0291), at_most(0.0)
+    ('92 %', '3.0 %', '0.01 %')
+    """
+    percent = max(100.0 * share, 0.01)
+    digits = 2 if percent < 1.0 else 1 if percent < 10.0 else 0
+    return f"{math.ceil(percent * 10**digits) / 10**digits:.{digits}f} %"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def between(low: float, high: float) -> str:
+    """Return the ends of a share; an upper end that says nothing is left out.
+
+    >>> between(0.69, 0.75), between(0.69, 1.0)
+    ('at least 69 % and at most 75 %', 'at least 69 %')
+    """
+    return f"at least {at_least(low)}{f' and at most {at_most(high)}' if high <= TOLD_HIGH else ''}"
+
+
+def counted(ends: str, of: str, measured: str, unit: str, size: float | None) -> str:
+    """Say what part of a column is counted.
+
+    >>> counted("at least 91 %", "rows", "rows", "patient", 64.0)
+    'at least 91 % of rows are counted for units (patient) with up to 64 rows'
+    >>> counted("at least 91 %", "sum(cost)", "totals", "", 4096.0)
+    'sum(cost): at least 91 % of totals up to 4,096 per unit is counted'
+    >>> counted("at least 91 %", "rows of avg(cost)", "rows", "patient", 1.0)
+    'avg(cost): at least 91 % of its rows are counted for units (patient) with 1 of them'
+    >>> counted("at least 91 %", "groups", "groups", "patient", None)
+    'at least 91 % of all groups are counted'
+
+    Args:
+        ends: of the part.
+        of: as in `CoverageReceipt`.
+        measured: as in `CoverageReceipt`.
+        unit: name of the privacy unit; empty to leave it out.
+        size: largest size of the units that the part is about; None for all units.
+
+    """
+    is_number, of_unit = measured in ("rows", "groups"), f" ({unit})" if unit else ""
+    nouns, sized = (measured, measured) if of == measured or not is_number else (f"its {measured}", "of them")
+    if size is None:
+        part = (words.ALL_OF_NUMBER if is_number else words.ALL_OF_TOTALS).format(nouns=nouns, unit=of_unit)
+    elif not is_number:
+        part = words.TOTALS_UP_TO.format(nouns=nouns, size=f"{size:,.9g}", unit=of_unit)
+    elif size == 1.0:
+        part = words.ONLY_ONE.format(nouns=nouns, unit=of_unit, sized=sized.removesuffix("s"))
+    else:
+        part = words.NUMBER_UP_TO.format(nouns=nouns, unit=of_unit, size=f"{size:,.9g}", sized=sized)
+    name = "" if of == measured else words.OF_COLUMN.format(column=column_of(of))
+    return words.COUNTED.format(column=name, ends=ends, part=part)
+
+
+def column_of(of: str) -> str:
+    """Return the columns that coverage is about, without the noun before them.
+
+    >>> column_of("values of avg(cost)"), column_of("sum(cost)")
+    ('avg(cost)', 'sum(cost)')
+    """
+    return of.removeprefix("values of ").removeprefix("rows of ")
+
+
+def units_beyond(least: int, most: int, part: float) -> str:
+    """Say how many units have more than a size, and what is known of the part that they have."""
+    units = (words.SOME_BEYOND if least else words.MAYBE_BEYOND).format(least=least, most=most)
+    if part < LEAST_PART:
+        return words.PART_UNKNOWN.format(units=units)
+    return words.PART_KNOWN.format(units=units, part=at_least(part))
+
+
+def more_groups(groups: int, noise: float) -> str:
+    """Say which number of groups keeps most, and what it costs."""
+    return words.MORE_GROUPS.format(groups=groups, keeps=words.KEEPS_MUCH.format(noise=noise))
+
+
+def more_rows(counted: str, rows: int, noise: float) -> str:
+    """Say which count keeps most rows, and what it costs."""
+    return words.MORE_ROWS.format(counted=counted, rows=rows, keeps=words.KEEPS_MUCH.format(noise=noise))
+
+
+def none_passed(unit: str, thresholds: Sequence[float], *, is_relative: bool) -> str:
+    """Say that no noisy count passed the thresholds; a relative one counts from the largest group left out."""
+    several = words.NONE_PASSED_ANY if len(thresholds) > 1 else words.NONE_PASSED
+    sentence = words.NONE_EXCEEDED if is_relative else several
+    return sentence.format(thresholds=listed([short(one, 4) for one in thresholds]), unit=unit)
+
+
+def at_higher_level(level: str, threshold: float, *, is_open: bool, of_several: bool) -> str:
+    """Say what the threshold would be at a higher level, and the other cures.
+
+    If ``is_open``, AUTO may choose other bounds there.
+    """
+    return words.AT_HIGHER_LEVEL.format(
+        level=level,
+        subject="the lowest" if of_several else "it",
+        threshold=short(threshold, 4),
+        condition=words.SAME_BOUNDS if is_open else "",
+    )
+
+
+def of_sets(sets: Sequence[Sequence[str]], sentence: str) -> str:
+    """Say which grouping sets, by their keys, a sentence is about."""
+    return words.OF_SETS.format(sets=listed([f"({', '.join(keys)})" for keys in sets]), sentence=sentence)
+
+
+def all_left_out(clauses: Sequence[str], count: int, noun: str) -> str:
+    """Say which clauses of a query left out all of the `count` rows or groups before them."""
+    every = f"all {count:,} {noun}s" if count > 1 else f"the only {noun}"
+    return words.LEFT_OUT.format(clauses=listed(clauses), groups=every)
+
+
+def interval_of(bounds: tuple[float, float], *, are_times: bool) -> str:
+    """Return an interval of numbers, or of times in seconds since 1970, in brackets.
+
+    >>> interval_of((0.0, 500.0), are_times=False), interval_of((0.0, 86400.0), are_times=True)
+    ('[0, 500]', '[1970-01-01, 1970-01-02]')
+    """
+    if not are_times:
+        return f"[{bounds[0]:,.9g}, {bounds[1]:,.9g}]"
+    low, high = (str(np.datetime64(round(end), "s")).replace("T", " ").removesuffix(" 00:00:00") for end in bounds)
+    return f"[{low}, {high}]"
+
+
+def says_null(note: str) -> bool:
+    """Check that a note says why a column is NULL.
+
+    >>> says_null(without_bounds("sum(v)", "person", "few", "sum(v, contribution_bounds_per_row => (0, 500))"))
+    True
+    """
+    return _NULL in note
+
+
+def says_missed(note: str) -> bool:
+    """Check that a note says that an answer is not within its relative error."""
+    return note.startswith(_MISSED)
+
+
+def less_for(notes: Sequence[str]) -> str:
+    """Say which rows intervals hold for less often, if one of the notes says that a clause picks them.
+
+    >>> less_for([row_words.PICKED.format(clause="HAVING")])
+    ', less for rows that HAVING picks'
+    """
+    clauses = [note.removesuffix(_PICKED) for note in notes if note.endswith(_PICKED)]
+    return row_words.LESS_FOR.format(clause=clauses[0]) if clauses else ""
+
+
+def shortfall(note: str) -> str:
+    """Return by how much a note says that a target is missed, without the words that it is."""
+    return note.removeprefix(f"{_MISSED}: ")
+
+
+def without_bounds(name: str, unit: str, reason: str, cure: str) -> str:
+    """Say that a column is NULL because AUTO found no bounds, and what to write."""
+    why = words.NOT_FOUND[reason].format(unit=unit)
+    if reason == "noise":
+        # bounds of values do not change how many rows a unit has
+        return words.NOT_DRAWN.format(column=name, why=why)
+    # a range that AUTO cannot tell it does not tell at another level either
+    higher = "" if reason == "range" else words.OR_MORE_EPSILON
+    return words.WITHOUT_BOUNDS.format(column=name, why=why, cure=cure, higher=higher)
+
+
+def one_row(name: str, unit: str, reason: str, bounds: tuple[float, float]) -> str:
+    """Say that a sum takes one row of a unit, because AUTO found nothing and its values have declared bounds."""
+    low, high = bounds
+    return words.ONE_ROW.format(column=name, low=low, high=high, why=words.NOT_FOUND[reason].format(unit=unit))
+
+
+def served_at(rho: float, asked_rho: float | None) -> str:
+    """Say the level of an answer, and the one that was asked for if that is lower by a nano-rho or more.
+
+    >>> served_at(0.2, 0.2), served_at(1.0, 0.2), served_at(0.2, None)
+    ('rho 0.2', 'rho 1; the question asked for rho 0.2', 'rho 0.2')
+    """
+    if asked_rho is None or rho - asked_rho < _SAME_LEVEL:
+        return words.RHO.format(rho=f"{rho:.6g}")
+    return words.SERVED_AT.format(rho=f"{rho:.6g}", asked=f"{asked_rho:.6g}")
+
+
+def charged_amount(rho: float, delta: float) -> str:
+    """Say what is charged, without a delta that is too small to be told.
+
+    >>> charged_amount(0.05, 0.0), charged_amount(0.05, 1e-9)
+    ('rho 0.05', 'rho 0.05 and threshold delta 1e-09')
+    """
+    sentence = words.CHARGED if delta >= LEAST_DELTA else words.RHO
+    return sentence.format(rho=f"{rho:.6g}", delta=f"{delta:.3g}")
+
+
+def is_level(rho: float, other: float) -> bool:
+    """Check that two levels are one, up to the rounding of floats."""
+    return abs(rho - other) < _SAME_LEVEL

@@ -1,0 +1,165 @@
+"""Effects of bounds on an answer, read from stored points: shares that are kept, rows left out, and whole numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpsql.bound.coverage import first_end, most_left
+from dpsql.mechanism.histogram import Histogram
+from dpsql.model.estimates import Estimate, Linear
+from dpsql.model.frame import PRESENCE, Statistic
+from dpsql.pictures.tables import digits_of
+from dpsql.release.coverage import Kept, kept_of
+from dpsql.release.estimates import COLUMNS, EstimatedColumn, linear_value
+from dpsql.release.left_out import Floats, LeftOut
+from dpsql.release.offer import Offer
+from dpsql.release.points import ShownFrame, served_point
+from dpsql.release.ratio_estimate import unbounded_of
+from dpsql.state import SideTable, to_arrow
+
+Integers = npt.NDArray[np.intp]
+
+
+def kept_shares(offer: Offer, side_table: SideTable, statements: int | None = None) -> dict[Statistic, Kept | None]:
+    """Return what bounding leaves of each statistic with coverage, as it is served; None if it is not stored.
+
+    Args:
+        offer: how the query of one frame is served; all of it is stored.
+        side_table: where points are stored.
+        statements: number of histograms whose statements hold together; by default those of the offer.
+
+    """
+    frame, counted_out = offer.query.frame, {one.level.statistic.covered for one in offer.left_out}
+    asked = (one.covered for one in offer.query.statistics if one.covered)
+    found: dict[Statistic, Kept | None] = {one: None for one in asked if one not in counted_out}
+    for serving in offer.coverage:
+        covered = serving.level.statistic.covered or PRESENCE
+        point = served_point(serving, side_table)
+        found[covered] = kept_of(
+            point.noisy_values,
+            point.sigma,
+            first_end(covered),
+            most_left(covered, frame),
+            largest=(frame.key_count or math.inf) if covered == PRESENCE else math.inf,
+            statements=statements or len(offer.coverage),
+        )
+    return found
+
+
+def left_out_numbers(offer: Offer, shown: Integers, side_table: SideTable) -> dict[Statistic, LeftOut]:
+    """Return how much bounds leave out of each count and sum, as it is served.
+
+    Args:
+        offer: how the query of one frame is served; all of it is stored.
+        shown: ids of the groups that the answer shows.
+        side_table: where points and their groups are stored.
+
+    """
+    found = {}
+    for serving in offer.left_out:
+        point, covered = served_point(serving, side_table), serving.level.statistic.covered
+        measured = side_table.measured_groups(point.statistic_hash, point.rho_nano)
+        if covered is None or measured is None:
+            raise AssertionError("a number of rows left out is stored with its groups")
+        cut = math.ldexp(1.0, measured.cut_exponent)
+        ids, total = measured.key_ids, len(served_point(offer.presence, side_table).values)
+        found[covered] = LeftOut(
+            value=float(point.noisy_values[0]) * cut,
+            sigma=point.sigma * cut,
+            shown=measured.shown,
+            shown_sigma=measured.shown_sigma,
+            cut=cut,
+            groups=total if ids is None else len(ids),
+            is_of_shown=len(shown) == total if ids is None else bool(np.isin(ids, shown).all()),
+        )
+    return found
+
+
+def shown_sum(linear: Linear, found: ShownFrame) -> tuple[float, float]:
+    """Return the sum of the released numbers of a column over its groups, and the standard deviation of its noise.
+
+    Args:
+        linear: the number of a group.
+        found: values of the groups that are added up.
+
+    """
+    frame, presence = found.values, found.values.values[PRESENCE]
+    numbers = linear_value(linear, frame.values)
+    norms = np.broadcast_to(frame.histogram.value_norms(), numbers.shape)
+    own = frame.values[linear.statistic].noise if linear.statistic else 0.0
+    variance = float(((own**2 + (linear.centre * presence.noise) ** 2) * norms**2).sum())
+    # noise that all counts share adds up by their number
+    shared = _shared_part(frame.histogram) * (linear.centre * presence.noise) ** 2
+    count = len(numbers)
+    return float(numbers.sum()), math.sqrt(variance + shared * count * max(0, count - 1))
+
+
+def _shared_part(histogram: Histogram) -> float:
+    """Return the part of the variance of a count that all counts share."""
+    return histogram.correlation / (1.0 + histogram.correlation)
+
+
+def unbounded_columns(
+    offer: Offer, number: int, found: ShownFrame, column: EstimatedColumn, side_table: SideTable, quantile: float
+) -> Mapping[str, pa.Array]:
+    """Return an estimate of the whole number of each group, with its ends, as columns of an answer.
+
+    Args:
+        offer: how the query of one frame is served; all of it is stored.
+        number: of the estimate.
+        found: values and shown groups.
+        column: the bounded numbers of all groups, with their intervals.
+        side_table: where points are stored.
+        quantile: half width, over its standard deviation, of the interval whose upper end is that of whole numbers.
+
+    """
+    query, then = offer.query, found.among
+    estimate = query.estimates[number]
+    covered = estimate.covered or PRESENCE
+    ends = (column.value[then], column.low[then], column.high[then])
+    if left_out := left_out_numbers(offer, found.shown, side_table).get(covered):
+        highs = _highs(estimate, found, quantile)
+        ends = _whole_numbers(left_out, ends, highs, is_count=estimate.type == "BIGINT")
+    else:
+        shares = kept_shares(offer, side_table)
+        # without a histogram nothing can be left out; of the row of the other groups nothing is measured
+        if query.frame.rows.outside or covered in shares:
+            kept = shares.get(covered)
+            ends = unbounded_of(*ends, kept.ratio if kept else None)
+    names = (f"agg_{number}_unbounded{end}" for end in ("", "_low", "_high"))
+    return {name: to_arrow(one, nan_as_null=True) for name, one in zip(names, ends, strict=True)}
+
+
+def _whole_numbers(
+    left_out: LeftOut, column: tuple[Floats, Floats, Floats], highs: Floats, *, is_count: bool
+) -> tuple[Floats, Floats, Floats]:
+    """Return estimates of whole numbers with their ends, in the digits that numbers are printed with.
+
+    Args:
+        left_out: what bounds leave out.
+        column: the bounded numbers, with the ends of their intervals.
+        highs: their upper ends of which those of whole numbers are made.
+        is_count: whether the numbers are shown as whole ones.
+
+    """
+    values, low, high = column
+    halves = (high - low) / 2.0
+    halves = halves[np.isfinite(halves) & (halves > 0.0)]
+    digits = 0 if is_count or not halves.size else digits_of(float(halves.min()))
+    shown = np.rint(values) if is_count else values
+    estimates = np.maximum(shown, np.round(left_out.estimated(values), digits)) if left_out.is_too_low else shown
+    scale = 10.0**digits
+    return estimates, low, np.ceil(left_out.upper_ends(highs) * scale) / scale
+
+
+def _highs(estimate: Estimate, found: ShownFrame, quantile: float) -> npt.NDArray[np.float64]:
+    """Return the upper ends of the bounded numbers that upper ends of the whole numbers are made of."""
+    wider = replace(found.values, quantile=quantile)
+    highs: npt.NDArray[np.float64] = COLUMNS[type(estimate.value)](estimate, estimate.value, wider).high[found.among]
+    return highs

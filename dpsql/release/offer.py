@@ -1,0 +1,211 @@
+"""Steps 4 and 5 without the charge: serving, guarantee and price of a query, or of each of its grouping sets.
+
+Plans are explained by the same offers as they are answered by. The receipt of an answer is written from the offer and
+the levels that serve it: nothing of the data beyond what is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.cascade.reader import Reader
+from dpsql.cascade.serving import Serving
+from dpsql.cascade.servings import servings_of
+from dpsql.errors import AccessError
+from dpsql.mechanism.calibrate import (
+    Calibration,
+    Level,
+    calibrate,
+    guarantee,
+    independent_guarantee,
+    unasked_nano,
+    window_guarantee,
+)
+from dpsql.mechanism.histogram import Histogram, Shape
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.frame import PRESENCE, Frame, Statistic
+from dpsql.model.identity import base_hash, in_question, statistic_hash
+from dpsql.model.private_query import FrameQuery
+from dpsql.model.statistic_kinds import COVERAGE_KINDS, LEFT_OUT_KINDS
+from dpsql.release.charge_items import asked_at, charge_items
+from dpsql.release.estimates import noise_sigma
+from dpsql.state import ChargeItem, State
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Query of one frame with the way it will be served; nothing is charged, read or drawn yet.
+
+    Attributes:
+        query: on the current generation of its frame.
+        histogram: how the presence count is noised.
+        servings: how each statistic is served, presence first.
+        epsilon, delta: guarantee of what is served together with the keys that are shown, both rounded up.
+        asked_nano: level in nano-rho that was asked for, all statistics together.
+        items: the price.
+        auto_nano: levels that the guarantee covers because of AUTO, as in `Calibration`, and because of `chosen_nano`.
+        asked: each statistic at the highest level that could be charged for it, whatever is stored.
+        cut_delta: delta of the threshold that could be charged, whatever is stored.
+        chosen_nano: levels that the guarantee covers because released numbers chose the level of a stored point.
+
+    """
+
+    query: FrameQuery
+    histogram: Histogram
+    servings: tuple[Serving, ...]
+    epsilon: float
+    delta: float
+    asked_nano: int
+    items: tuple[ChargeItem, ...]
+    auto_nano: int
+    asked: tuple[Level, ...]
+    cut_delta: float
+    chosen_nano: int = 0
+
+    @property
+    def presence(self) -> Serving:
+        """Serving of the presence count."""
+        return self.servings[0]
+
+    @property
+    def coverage(self) -> tuple[Serving, ...]:
+        """Servings of the coverage."""
+        return tuple(serving for serving in self.servings if serving.level.statistic.kind in COVERAGE_KINDS)
+
+    @property
+    def left_out(self) -> tuple[Serving, ...]:
+        """Servings of the numbers of rows left out."""
+        return tuple(serving for serving in self.servings if serving.level.statistic.kind in LEFT_OUT_KINDS)
+
+    @property
+    def draws_left_out(self) -> bool:
+        """Return whether a number of rows left out is drawn."""
+        return any(one.is_drawn for one in self.left_out)
+
+    @property
+    def drawn(self) -> tuple[Statistic, ...]:
+        """Statistics with a point that is drawn from exact values."""
+        return tuple(serving.level.statistic for serving in self.servings if serving.is_drawn)
+
+    @property
+    def rho_nano(self) -> int:
+        """Levels that are served, added up."""
+        return sum(serving.level.rho_nano for serving in self.servings)
+
+    @property
+    def noise(self) -> dict[Statistic, float]:
+        """Standard deviation of each statistic's point, in the units of the aggregate."""
+        levels = (serving.level for serving in self.servings)
+        return {level.statistic: noise_sigma(level.statistic, level.sigma, self.histogram) for level in levels}
+
+
+def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tuple[Offer, ...]:
+    """Return how queries of frames that are released together are served.
+
+    Args:
+        parts: as `current` gives them.
+        state: the state file.
+        reader: who asks, with their clearance, which holds for all parts together.
+
+    Raises:
+        AccessError, CalibrationError: nothing was charged or read.
+
+    """
+    calibrations = [calibrate(part, held_histogram(part, state)) for part in parts]
+    asked_nano = sum(calibration.rho_nano for calibration in calibrations)
+    if any(part.unasked for part in parts):
+        # whether a reader may ask does not hang on what AUTO found
+        reader.require(asked_nano + sum(map(unasked_nano, parts, calibrations)))
+    if not all(part.frame.rows_sql.relation for part in parts):
+        from dpsql.release.gone_rows import measurable  # noqa: PLC0415 — few queries need it
+
+        calibrations = [measurable(*each, state, reader) for each in zip(parts, calibrations, strict=True)]
+    offers = []
+    for part, asked in zip(parts, calibrations, strict=True):
+        calibration, chosen_nano, serve = asked, 0, servings_of
+        if reader.rho_limit is not None:
+            from dpsql.cascade.seen import seen_servings  # noqa: PLC0415 — few readers have a limit
+
+            serve = seen_servings
+        servings = serve(part, calibration, state, reader, asked_nano)
+        if len(servings) < len(calibration.levels):
+            served = {in_question(one.level.statistic) for one in servings}
+            levels = tuple(one for one in calibration.levels if in_question(one.statistic) in served)
+            calibration = replace(calibration, levels=levels)
+        if any(one.disclosed.rho_nano != one.pin.asked_rho_nano for one in servings):
+            from dpsql.release.chosen_levels import nano_of_choices  # noqa: PLC0415 — few queries need it
+
+            chosen_nano = nano_of_choices(servings, part.frame, state)
+            calibration = replace(calibration, auto_nano=calibration.auto_nano + chosen_nano)
+        guaranteed = _guarantee(part, calibration, servings)
+        items = charge_items(servings, calibration.histogram)
+        asked_levels = asked_at(part.frame.ceiling, calibration) if part.frame.ceiling else calibration.levels
+        terms = (*guaranteed, calibration.rho_nano, items, calibration.auto_nano, asked_levels, calibration.cut.delta)
+        offers.append(Offer(part, calibration.histogram, servings, *terms, chosen_nano))
+    return tuple(offers)
+
+
+def current(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:
+    """Return the query on the last generation of its frame, or on the next one if a refresh is asked for.
+
+    Of several frames the finest comes first: units of sums are bounded by the salt of its generation.
+
+    Raises:
+        AccessError: a reader with a limit asks for a refresh, which adds to what they hold of the same rows.
+
+    """
+    refresh = query.request.refresh
+    if refresh and reader.has_limit:
+        raise AccessError(
+            f"a refresh is one more release of the same rows, and {reader.name!r} has a limit; the curator can refresh"
+        )
+    last = state.side_table.generation(base_hash(query.frame))
+    generation = 0 if last is None else last + refresh
+    return replace(query, frame=replace(query.frame, generation=generation))
+
+
+def held_histogram(query: FrameQuery, state: State) -> Histogram:
+    """Return how noise is added to the presence count; a frame with a stored point keeps its shape."""
+    stored = state.side_table.levels(statistic_hash(PRESENCE, query.frame))
+    shape = Shape(stored[0].correlation, stored[0].floor_correlation) if stored else None
+    return histogram_of(query.frame, shape)
+
+
+def _guarantee(query: FrameQuery, calibration: Calibration, servings: tuple[Serving, ...]) -> tuple[float, float]:
+    """(epsilon, delta) of what is served together with the keys that are shown, both rounded up.
+
+    Raises:
+        CalibrationError: no guarantee can be computed.
+
+    """
+    levels = tuple(serving.level for serving in servings)
+    presence, histogram, delta = servings[0], calibration.histogram, query.request.delta
+    disclosed, keys_from = (presence.disclosed, *levels[1:]), presence.keys_from
+    if query.frame.window:
+        return window_guarantee(histogram, disclosed, query.frame.window, calibration.auto_nano)
+    asked = [level.rho_nano for level in levels] == [level.rho_nano for level in calibration.levels]
+    single = all(serving.is_single_draw for serving in servings) and len(keys_from) <= 1
+    if asked and single and presence.tau == calibration.cut.tau:
+        return calibration.epsilon, calibration.delta
+    if len(keys_from) > 1 and presence.stands_alone:
+        rho_nano = sum(serving.guaranteed_nano for serving in servings) + calibration.auto_nano
+        return independent_guarantee(histogram, levels, rho_nano, presence.keys_delta, delta)
+    # the keys are those that charged points have shown, so what the highest of these guarantees is part of it
+    tau = keys_from[0].tau if keys_from else None
+    others = math.fsum(keys.delta for keys in keys_from if keys.rho_nano < presence.disclosed.rho_nano)
+    epsilon, total = guarantee(histogram, disclosed, tau, delta, calibration.auto_nano)
+    return epsilon, min(1.0, (total + others) * (1.0 + 2.0**-51))
+
+
+def shown_threshold(frame: Frame, tau: float | None, min_units: int) -> float | None:
+    """Return the number that a noisy count of units must exceed for its key to be shown.
+
+    After top-k or of a sketch it stands on top of what was subtracted, which is itself an answer and no part of this.
+    """
+    if tau is None:
+        return float(min_units) if min_units > 1 else None
+    if frame.bounding.sparsity:
+        return 1.0 + tau
+    return max(frame.bounding.minimum_units, min_units) + tau

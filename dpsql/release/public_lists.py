@@ -1,0 +1,114 @@
+"""Public lists of keys, as the policy declares them or as releases were made by them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import pyarrow as pa
+
+from dpsql.engine import Engine, Sandbox, digest
+from dpsql.errors import PolicyError, SchemaError
+from dpsql.model.frame import PublicKeys
+from dpsql.state import Domain, Policy, ReleaseHistory
+
+MAX_PUBLIC_KEYS = 1_000_000
+
+
+@dataclass(frozen=True)
+class PublicLists:
+    """The public lists of columns.
+
+    Attributes:
+        policy: says where a list comes from.
+        engine, sandbox: read and spell its values.
+        past: lists that releases were made by.
+        moment: when those were made; None for the lists of now.
+
+    """
+
+    policy: Policy
+    engine: Engine
+    sandbox: Sandbox
+    past: ReleaseHistory | None = None
+    moment: dt.datetime | None = None
+
+    def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
+        """The product of the columns' public lists as it is now, as a digest and a count."""
+        lists = self.lists(columns, types)
+        with_null = tuple(values.null_count > 0 for values in lists)
+        digests = tuple(hashlib.sha256(list_blob(values)).hexdigest() for values in lists)
+        return PublicKeys(tuple(columns), tuple(map(len, lists)), digest(self._product(lists)), with_null, digests)
+
+    def list_blobs(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> list[bytes]:
+        """The columns' public lists, as the state file keep them."""
+        return [list_blob(values) for values in self.lists(columns, types)]
+
+    def lists_at(self, moment: dt.datetime) -> Self:
+        """The same, with the public lists of keys that releases were made by at a moment."""
+        return replace(self, moment=moment)
+
+    def public_key_table(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> pa.Table:
+        """The product of the columns' public lists, with columns key_0, key_1, …
+
+        Raises:
+            PolicyError: the product has more than a million keys.
+
+        """
+        return self._product(self.lists(columns, types))
+
+    def lists(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> list[pa.Array]:
+        """Return the columns' public lists.
+
+        Raises:
+            PolicyError: their product has more than a million keys.
+
+        """
+        lists = []
+        for (table, column), key_type in zip(columns, types, strict=True):
+            domain = self.policy.domain(table, column)
+            if not domain:
+                raise PolicyError(f"column {column!r} has no public keys")
+            lists.append(self._kept(table, column, key_type) or self._values(domain, key_type))
+        count = math.prod(map(len, lists))
+        if count > MAX_PUBLIC_KEYS:
+            raise PolicyError(f"the public keys multiply to {count:,}; at most {MAX_PUBLIC_KEYS:,} are supported")
+        return lists
+
+    def _kept(self, table: str, column: str, key_type: str) -> pa.Array | None:
+        if not self.past or not self.moment:
+            return None
+        blob = self.past.list_at(table, column, key_type, self.moment)
+        return None if blob is None else pa.ipc.open_stream(blob).read_all().column(0).combine_chunks()
+
+    def _product(self, lists: Sequence[pa.Array]) -> pa.Table:
+        tables = {f"list_{i}": pa.table({f"key_{i}": values}) for i, values in enumerate(lists)}
+        names = ", ".join(f"list_{i}.key_{i}" for i in range(len(lists)))
+        return self.sandbox.run(f"SELECT {names} FROM {', '.join(tables)} ORDER BY ALL", tables)
+
+    def _values(self, domain: Domain, key_type: str) -> pa.Array:
+        if domain.keys:
+            return self.sandbox.literals(domain.keys, key_type)
+        if not domain.keys_from:
+            raise PolicyError(f"column {domain.column!r} has no public keys")
+        table, column = domain.keys_from
+        schema = self.engine.find(table)
+        if not (schema and self.policy.public_table(schema.canonical) and schema.column(column)):
+            raise SchemaError(
+                f"the public table {table!r} that lists keys is gone.", hint="The curator declares it again."
+            )
+        return self.engine.column_values(schema, column, key_type)
+
+
+def list_blob(values: pa.Array) -> bytes:
+    """A list of keys as Arrow."""
+    table = pa.table({"key": values})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    blob: bytes = sink.getvalue().to_pybytes()
+    return blob

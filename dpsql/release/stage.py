@@ -1,0 +1,367 @@
+"""Steps 4 to 7 for frames that are released together: offer, charge, exact values, points.
+
+Charge, read, draw, store, show, in this order. The charge is durable before any raw row is read; a point is durable
+before anything of it is shown. What was charged but never stored was never shown, and asking the same again uses that
+charge up.
+
+A frame is *read* once and may be *released* several times on that reading, each time with an offer and a charge of its
+own (`charge_offers`, `read_frame`, `release_frame`). `release_stage` does it once for each frame of a stage.
+
+Where rows changed within a version, first sums on frozen groups would mix days, and the curator is told. Nothing else
+may depend on a mark of a table. An answer, a price or a refusal that hung on the number of rows would tell of one
+person's row, so marks are read at every reading of rows, whatever they are, and decide only what the curator can see.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from dpsql.cascade.reader import CURATOR, Reader
+from dpsql.engine import Engine, Mark
+from dpsql.model.frame import Frame, PublicKeys
+from dpsql.model.identity import base_hash, frame_hash
+from dpsql.model.private_query import FrameQuery
+from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
+from dpsql.operations.dialect import text_literal
+from dpsql.release.coverage_values import read_coverage
+from dpsql.release.declared_orders import lost_orders, order_sentences
+from dpsql.release.exact import NOTHING_READ, Exact, Reading, Runtime, prepare_reading, read_exact
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.later_keys import add_keys
+from dpsql.release.left_out_stage import hold_for_left_out, release_left_out, require_left_out_runs
+from dpsql.release.offer import Offer, offers_of
+from dpsql.release.points import new_points
+from dpsql.release.public_lists import PublicLists
+from dpsql.release.stored_beside import store_beside
+from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, State, TableMark
+
+
+@dataclass(frozen=True)
+class FrameValues:
+    """Exact values of a frame as one reading gave them; they stay in memory and are never stored but by a release.
+
+    Attributes:
+        exact: the values; new keys and frozen counts only until a release has stored them.
+        marks: marks of the tables that were read.
+        is_released: whether a release was made of them already.
+
+    """
+
+    exact: Exact
+    marks: tuple[TableMark, ...] = ()
+    is_released: bool = False
+
+    def __repr__(self) -> str:
+        return "FrameValues(…)"
+
+
+NO_VALUES = FrameValues(NOTHING_READ)
+"""Values of a frame of which nothing is drawn."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Frames that are released together, with all of it that can fail before the charge; nothing is charged yet.
+
+    Attributes:
+        offers: how each frame is served.
+        readings: of each, where the exact values of what is drawn come from; None where nothing is.
+        keys: the keys that numbers are released on, if these were selected first.
+
+    """
+
+    offers: tuple[Offer, ...]
+    readings: tuple[Reading | None, ...]
+    keys: pa.Table | None = None
+
+
+def prepare_stage(
+    parts: Sequence[FrameQuery], runtime: Runtime, reader: Reader, shown_keys: pa.Table | None = None
+) -> Stage:
+    """Find out how frames are served, and that they can be released; charges and reads nothing.
+
+    Args:
+        parts: as `offer.current` gives them.
+        runtime: what the steps run on.
+        reader: who asks.
+        shown_keys: keys of the groups that a frame of other rows is outside of.
+
+    Raises:
+        AccessError, CalibrationError: the reader, or the precision of the noise, does not allow it.
+        ReleaseError: the list of public keys changed since the plan, or the rows that are needed are gone.
+        SchemaError: the database cannot run a bounded query.
+
+    """
+    offers = offers_of(parts, runtime.state, reader)
+    # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
+    readings = tuple(reading_of(offer, runtime, shown_keys) for offer in offers)
+    return Stage(offers, readings, shown_keys)
+
+
+def reading_of(offer: Offer, runtime: Runtime, shown_keys: pa.Table | None = None) -> Reading | None:
+    """Return the reading of the numbers that an offer draws. Return None if it draws none.
+
+    Raises:
+        ReleaseError, SchemaError: as `prepare_stage`.
+
+    """
+    if offer.draws_left_out:
+        require_left_out_runs(offer, runtime)
+    numbers = tuple(one for one in offer.drawn if one.kind not in LEFT_OUT_KINDS)
+    return prepare_reading(offer.query.frame, numbers, runtime, shown_keys) if numbers else None
+
+
+def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
+    """Charge a stage; then read each frame, draw what is not stored, and store it with its release.
+
+    Raises:
+        BudgetError: nothing was charged or read.
+        EngineError: the charge stays and pays for asking again.
+        ReleaseError: AUTO chose otherwise for the same reader and level, or another process released a frame that is
+            released once, meanwhile; the charge stays.
+
+    """
+    charged = charge_offers(stage.offers, runtime, inquiry)
+    for offer, reading in zip(stage.offers, stage.readings, strict=True):
+        if offer.draws_left_out:
+            hold_for_left_out(offer, reading, bounding_salt(offer.query.frame, runtime), runtime)
+        values = read_frame(reading, charged, runtime, inquiry.timeout_seconds) if reading else NO_VALUES
+        release_frame(offer, values, charged, runtime, inquiry)
+        if offer.draws_left_out:
+            salt, share = bounding_salt(offer.query.frame, runtime), inquiry.left_out_share
+            release_left_out(offer, stage.keys, charged, runtime, salt, share, inquiry.timeout_seconds)
+    return charged
+
+
+def charge_offers(offers: Sequence[Offer], runtime: Runtime, inquiry: Inquiry) -> Charged:
+    """Charge offers of one unit together, and return what was charged; durable when this returns.
+
+    Raises:
+        BudgetError: nothing was charged.
+
+    """
+    items = tuple(item for offer in offers for item in offer.items)
+    if not items:
+        return Charged()
+    reader = inquiry.reader
+    return runtime.state.ledger.charge(offers[0].query.frame.rows.unit, items, reader.name, reader.planned_at)
+
+
+def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_seconds: float | None) -> FrameValues:
+    """Read the exact values of a frame, after a charge for what is drawn of them first.
+
+    A reading may have more statistics than the first release draws. The others are drawn later, each after its own
+    charge.
+
+    Args:
+        reading: where the values come from.
+        charged: what was charged before.
+        runtime: state, engine and sandbox.
+        timeout_seconds: limit on reading raw data.
+
+    Raises:
+        EngineError: the charge stays and pays for asking again.
+
+    """
+    if not charged.charge_ids:
+        raise AssertionError("rows are read after a charge")
+    frame, exact, apart = reading.bounded.frame, NOTHING_READ, reading.coverage
+    salt = bounding_salt(frame, runtime)
+    if reading.due:
+        exact = read_exact(reading, salt, runtime, timeout_seconds)
+    if apart and not exact.values.keys() >= set(apart.coverage):
+        covered = read_coverage(
+            apart, salt, runtime.engine, listed_keys=reading.public, timeout_seconds=timeout_seconds
+        )
+        exact = replace(exact, values={**exact.values, **covered})
+    if reading.frozen and exact.new_keys is not None:
+        add_keys(frame, exact.new_keys, runtime)
+        exact = replace(exact, new_keys=None)
+    found = [held.marks for held in runtime.held if held.serves(frame)]
+    marks = read_marks(frame.rows.table_versions, runtime.engine, *found) if reading.needs_data else ()
+    return FrameValues(exact, marks)
+
+
+def release_frame(
+    part: Offer, values: FrameValues, charged: Charged, runtime: Runtime, inquiry: Inquiry
+) -> FrameValues:
+    """Draw what is not stored of one frame, or derive it from stored points, and store it with its release.
+
+    Args:
+        part: how the frame is served.
+        values: exact values of all that is drawn.
+        charged: what was charged for the offers that this one was charged with.
+        runtime: state and source of noise.
+        inquiry: who asks. What AUTO charged is recorded with this release.
+
+    Returns:
+        The values for the next release on the same reading.
+
+    Raises:
+        ReleaseError: as `release_stage`; the charge stays.
+
+    """
+    frame, state, exact = part.query.frame, runtime.state, values.exact
+    beside = {serving.pin.statistic_hash for serving in (*part.coverage, *part.left_out)}
+    due = {serving.pin for serving in part.left_out if serving.is_drawn}
+    changed = tuple(mark.table for mark in values.marks if state.history.differences(mark))
+    release = _release(part, inquiry.auto_charge + charged.part(part.items), changed, inquiry, runtime.asked_at)
+    points, thresholds = new_points(part, exact, state.side_table, runtime.noise_source)
+    for point in points:
+        if point.statistic_hash in beside:
+            store_beside(point, charged, frame, state.side_table)
+    numbers = [item for item in part.items if item.statistic_hash not in beside]
+    additions = Additions(
+        new_keys=exact.new_keys,
+        points=[point for point in points if point.statistic_hash not in beside],
+        charge_ids=charged.part(numbers).charge_ids,
+        release=release if inquiry.is_shown else None,
+        snapshot=exact.snapshot,
+        thresholds=thresholds,
+        choices=_choices(part, inquiry.reader),
+        marks=values.marks,
+        lists=_lists(frame, runtime),
+        # a number of rows left out is pinned with its draw, which follows
+        pins=tuple(serving.pin for serving in part.servings if inquiry.is_shown and serving.pin not in due),
+        drawn_once=inquiry.drawn_once,
+    )
+    state.side_table.store(frame_hash(frame), additions)
+    if changed and runtime.logs_changes and not values.is_released:
+        tell_curator(release.analyst, change_sentences(release))
+    return replace(values, exact=replace(exact, new_keys=None, snapshot=None), is_released=True)
+
+
+def bounding_frames(frame: Frame) -> tuple[Frame, ...]:
+    """Return a frame, with the one in whose finer groups units are bounded if there is one."""
+    return tuple(filter(None, (frame, frame.bounding.finer)))
+
+
+def bounding_salt(frame: Frame, runtime: Runtime) -> bytes:
+    """Return the salt by which units are bounded, that of the finest frame; store frames that are not stored yet."""
+    salt = b""
+    for one in bounding_frames(frame):
+        tables = [name for name, _ in one.rows.table_versions]
+        salt = runtime.state.side_table.frame_salt(
+            frame_hash(one), one.rows.unit, tables, base_hash(one), one.generation
+        )
+    return salt
+
+
+def _choices(part: Offer, reader: Reader) -> list[AutoChoice]:
+    """Return what AUTO chose by, so that the same question at the same level stays the same for its reader."""
+    return [
+        AutoChoice(level.statistic_hash, reader.name, level.share_nano, level.rho_nano, level.limit_nano)
+        for level in part.query.auto_levels
+    ]
+
+
+def _lists(frame: Frame, runtime: Runtime) -> list[KeyList]:
+    """Return the public lists of keys that are not stored yet; an earlier version has the lists of its time."""
+    return [
+        new
+        for one in bounding_frames(frame)
+        if one.public_keys and one.rows_sql.relation
+        for new in _new_lists(one.public_keys, [key.type for key in one.keys], runtime)
+    ]
+
+
+def _new_lists(public: PublicKeys, types: Sequence[str], runtime: Runtime) -> list[KeyList]:
+    """The public lists of a frame's keys that are others than those that the state file know last."""
+    listed = list(zip(public.columns, types, public.list_digests, strict=True))
+    if all(runtime.state.history.is_last_list(*column, kind, digest) for column, kind, digest in listed):
+        return []
+    blobs = PublicLists(runtime.state.policy(), runtime.engine, runtime.sandbox).list_blobs(public.columns, types)
+    return [
+        KeyList(*column, kind, digest, blob)
+        for (column, kind, digest), blob in zip(listed, blobs, strict=True)
+        if hashlib.sha256(blob).hexdigest() == digest
+    ]
+
+
+def _release(
+    part: Offer, charged: Charged, changed: tuple[str, ...], inquiry: Inquiry, asked_at: dt.datetime
+) -> Release:
+    """The record of one frame's release; who is shown it is shown what AUTO chose by, too."""
+    frame = part.query.frame
+    histograms = {level.statistic_hash: level.rho_nano for level in part.query.auto_levels}
+    cut = (part.cut_delta, frame.window is not None)
+    return Release(
+        analyst=inquiry.reader.name,
+        query_hash=inquiry.query_hash,
+        at=asked_at,
+        statistics=(*(serving.pin.statistic_hash for serving in part.servings), *dict(inquiry.later), *histograms),
+        levels=(
+            *(
+                (serving.disclosed.rho_nano, serving.release_nano, asked.rho_nano, asked.noise_delta, *cut)
+                for serving, asked in zip(part.servings, part.asked, strict=True)
+            ),
+            # whether they are charged follows from released numbers, so each step tells of them
+            *((0, 0, level.rho_nano, level.noise_delta, *cut) for _, level in inquiry.later),
+            *((level, 0) for level in histograms.values()),
+        ),
+        mechanism=part.histogram.name,
+        rho_nano=part.rho_nano,
+        epsilon=part.epsilon,
+        delta=part.delta,
+        charged_rho_nano=charged.rho_nano,
+        charged_delta_units=charged.delta_units,
+        reused=not charged.charge_ids,
+        table_versions=frame.rows.table_versions,
+        changed=changed,
+        claim=inquiry.claim.of(frame) if inquiry.claim else (),
+    )
+
+
+_OWN = logging.getLogger("dpsql")
+# what others ask is told where the curator has set up a log, and on no screen by itself
+_OF_OTHERS = logging.getLogger("dpsql.curator")
+_OF_OTHERS.addHandler(logging.NullHandler())
+
+
+def read_marks(
+    table_versions: Sequence[tuple[str, str]], engine: Engine, found: Mapping[str, Mark] | None = None
+) -> tuple[TableMark, ...]:
+    """Return the marks of tables in their versions, as they are now if none were found with the rows."""
+    found = found or engine.marks([table for table, _ in table_versions])
+    return tuple(
+        TableMark(table, version, tuple(found[table].items())) for table, version in table_versions if table in found
+    )
+
+
+def tell_curator(reader: str, sentences: Iterable[str]) -> None:
+    """Write to the log what the curator should declare, after a question of a reader."""
+    logger = _OWN if reader == CURATOR else _OF_OTHERS
+    for sentence in sentences:
+        logger.warning("%s", sentence)
+
+
+def warnings_now(state: State, engine: Engine) -> tuple[str, ...]:
+    """Return a sentence for each table that changed since its version was first read, and for each lost order."""
+    policy = state.policy()
+    current = [(one.table, one.version) for one in policy.tables]
+    current += [(one.table, one.version) for one in policy.public]
+    marks = read_marks(current, engine)
+    changed = (change_sentence(mark.table, mark.version) for mark in marks if state.history.differences(mark))
+    return (*changed, *order_sentences(lost_orders(policy, engine), engine))
+
+
+def change_sentence(table: str, version: str) -> str:
+    """What happened, what comes of it, and the statement to write."""
+    name = text_literal(table.removeprefix("main."))
+    return (
+        f"{table} changed since its version {version} was first read: stored answers stay those of then, and what is "
+        "asked first now, as a sum over groups that were stored, mixes rows of different days; write CALL "
+        f"dp_new_version({name})"
+    )
+
+
+def change_sentences(release: Release) -> list[str]:
+    """The same for each table that a release read in another state."""
+    versions = dict(release.table_versions)
+    return [change_sentence(table, versions[table]) for table in release.changed]
