@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.features.half_width import TargetQuery
-from dpsql.features.kinds import fixed_noise_kind_of
+from dpsql.features.kinds import kind_of
 from dpsql.mechanism.calibrate import whole_nano
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import PrivateQuery
@@ -21,7 +21,7 @@ def at_target(query: PrivateQuery) -> PrivateQuery:
     target = query.whole_request.target
     if target is None:
         return query
-    asked = TargetQuery(fixed_noise_kind_of(query), query, target)
+    asked = TargetQuery(kind_of(query), query, target)
     if isinstance(query, AutoHalfWidths):
         # what AUTO is yet to choose decides the level
         return query if query.first.is_open else asked.up_to(query.most_nano)

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-
-import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
 from dpsql.errors import CalibrationError
 from dpsql.features.auto_half_width_rows import open_rows, settled_rows
-from dpsql.features.auto_price import answer_delta_units, asked_nano, may_come
+from dpsql.features.auto_price import OpenTerms, answer_delta_units, asked_nano, may_come
 from dpsql.features.auto_stand_ins import has_unknown_bounds
 from dpsql.features.cap_guarantee import guarantee_of_cap, is_beyond, receipt_of_cap, with_guarantee_of_cap
 from dpsql.features.half_width import TargetQuery, up
-from dpsql.features.query_kind import OpenQueryKind, OpenTerms
+from dpsql.features.query_kind import QueryKind
 from dpsql.features.target_levels import cap_nano, level_of_text, require_room
 from dpsql.mechanism.calibrate import Calibration, calibrate, levels_of
 from dpsql.mechanism.registry import histogram_of
@@ -32,27 +30,44 @@ from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
 from dpsql.receipts import cap_words, half_width_words, level_words
-from dpsql.receipts.asked_columns import asked_columns
-from dpsql.receipts.nothing_shown import frame_reason, with_remarks
-from dpsql.receipts.offer_receipt import make_receipt, with_price
-from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
+from dpsql.receipts.offer_receipt import make_receipt
+from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.estimates import QUANTILES
-from dpsql.release.exact import Runtime
-from dpsql.release.inquiry import Inquiry
-from dpsql.release.noisy_table import noisy_table
-from dpsql.release.offer import Offer, offers_of
+from dpsql.release.offer import Offer
 from dpsql.release.offer_caps import with_caps
-from dpsql.release.stage import prepare_stage, reading_of, release_stage
+from dpsql.release.stages import Stage
 from dpsql.state import State, delta_units_up
 
 _ROUNDING = 1.0 + 1e-9
 """A half width that exceeds its target by a smaller factor does so by a rounding of floats."""
 
 
-@dataclass(frozen=True, slots=True)
-class AutoHalfWidthsKind:
+class AutoHalfWidthsKind(QueryKind[AutoHalfWidths]):
     """Queries by half widths whose bounds AUTO finds."""
+
+    def stages(self, query: AutoHalfWidths, state: State, reader: Reader) -> Iterator[Stage]:
+        """Yield the only frame, with the guarantee of the cap."""
+        yield Stage(query.parts, reader, served=partial(_up_to_cap, query, state, reader))
+
+    def receipt(self, query: AutoHalfWidths, offers: Sequence[Offer], state: State) -> Receipt:
+        """Return the receipt with the guarantee of the cap, and with a half width that the cap is too low for."""
+        (offer,) = offers
+        receipt = receipt_of_cap(offer, query.most_nano, _target(query).cap, cap_words.BOUNDS_OF_AUTO, state)
+        return replace(receipt, notes=(*receipt.notes, *_missed(query, receipt.columns)))
+
+    def rows(self, query: AutoHalfWidths, state: State, reader: Reader) -> list[Row]:
+        """Return the rows of the cap, those of the frame, and its price."""
+        (offer,) = self.offers(query, state, reader)
+        missed = next(_missed(query, make_receipt(offer).columns), "")
+        beyond = is_beyond(offer, query.most_nano, state)
+        cap = settled_rows(_target(query), query.most_nano, missed, beyond=beyond)
+        return [*cap, *super().rows(query, state, reader)]
+
+    def guarantee(self, query: AutoHalfWidths) -> tuple[float, float]:
+        """Return the guarantee of the cap."""
+        calibration = calibrate(query.first, histogram_of(query.first.frame))
+        return guarantee_of_cap(query.first, calibration.histogram, calibration.levels, query.most_nano)
 
     def capped(self, query: AutoHalfWidths) -> AutoHalfWidths:
         """Return the query at its cap."""
@@ -65,53 +80,6 @@ class AutoHalfWidthsKind:
     def asked_cap(self, query: AutoHalfWidths) -> tuple[str, float]:
         """Return the option that says the cap, and its value."""
         return _target(query).cap
-
-    def at(self, query: AutoHalfWidths, rho: float) -> AutoHalfWidths:
-        """Return the query at a level of rho, the share of AUTO included."""
-        return query.at(rho)
-
-    def columns(self, query: AutoHalfWidths) -> tuple[ColumnReceipt, ...]:
-        """Return the noise of each column at the level asked for."""
-        return asked_columns(query.first)
-
-    def guarantee(self, query: AutoHalfWidths) -> tuple[float, float]:
-        """Return the guarantee of the cap."""
-        calibration = calibrate(query.first, histogram_of(query.first.frame))
-        return guarantee_of_cap(query.first, calibration.histogram, calibration.levels, query.most_nano)
-
-    def offers(self, query: AutoHalfWidths, state: State, reader: Reader) -> tuple[Offer, ...]:
-        """Return how the only frame is served, with the guarantee of the cap."""
-        return tuple(_with_guarantee(query, offer, state, reader) for offer in offers_of(query.parts, state, reader))
-
-    def require_runs(self, query: AutoHalfWidths, runtime: Runtime, reader: Reader) -> None:
-        """Find out that the frame can be read where it is yet to be drawn."""
-        (offer,) = self.offers(query, runtime.state, reader)
-        reading_of(offer, runtime)
-
-    def release(self, query: AutoHalfWidths, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
-        """Release the frame, and return its groups with the guarantee of the cap."""
-        stage, state, reader = prepare_stage(query.parts, runtime, inquiry.reader), runtime.state, inquiry.reader
-        (offer,) = (_with_guarantee(query, one, state, reader) for one in stage.offers)
-        levels, _ = levels_of(query.first, offer.histogram, query.most_nano / NANO)
-        offer = with_caps(offer, levels)
-        receipt = receipt_of_cap(offer, query.most_nano, _target(query).cap, cap_words.BOUNDS_OF_AUTO, state)
-        notes = (*receipt.notes, *_missed(query, receipt.columns))
-        charged = inquiry.auto_charge + release_stage(replace(stage, offers=(offer,)), runtime, inquiry)
-        table = noisy_table(offer, state.side_table)
-        receipt = with_price(replace(receipt, notes=notes), charged)
-        reason = partial(frame_reason, offer, state, reader)
-        return table, with_remarks(offer, receipt, table, state.side_table, reason)
-
-    def rows(self, query: AutoHalfWidths, state: State, reader: Reader) -> list[Row]:
-        """Return the rows of the cap, those of the frame, and its price."""
-        (offer,) = self.offers(query, state, reader)
-        missed = next(_missed(query, make_receipt(offer).columns), "")
-        beyond = is_beyond(offer, query.most_nano, state)
-        cap = settled_rows(_target(query), query.most_nano, missed, beyond=beyond)
-        return [*cap, *offer_rows(offer), *price_rows(query, [offer])]
-
-    def require_open_runs(self, query: AutoHalfWidths, runtime: Runtime, reader: Reader) -> None:
-        """Do nothing: the frames that AUTO may choose are tried with its histograms."""
 
     def open_rows(self, query: AutoHalfWidths, _least: FrameQuery, state: State, reader: Reader) -> list[Row]:
         """Return the rows of the cap before AUTO has chosen."""
@@ -134,10 +102,6 @@ class AutoHalfWidthsKind:
             reader.require(asked_nano(asked, calibration))
             yield calibration.rho_nano, _most_delta_units(asked, calibration)
 
-    def noised(self, query: AutoHalfWidths, _state: State, _reader: Reader) -> tuple[FrameQuery, ...]:
-        """Return the only part."""
-        return query.parts
-
     def _dearest(self, query: AutoHalfWidths, state: State, reader: Reader) -> tuple[int, int]:
         """Return the most nano-rho and the most delta units that the answer costs beside AUTO."""
         least, *larger = may_come(query.first)
@@ -149,7 +113,7 @@ class AutoHalfWidthsKind:
         return most_nano, max(delta for _, delta in prices)
 
 
-KIND: OpenQueryKind[AutoHalfWidths] = AutoHalfWidthsKind()
+KIND = AutoHalfWidthsKind()
 
 
 def _target(query: AutoHalfWidths) -> HalfWidths:
@@ -160,7 +124,7 @@ def _target(query: AutoHalfWidths) -> HalfWidths:
 
 
 def _target_query(query: AutoHalfWidths) -> TargetQuery:
-    return TargetQuery(AutoHalfWidthsKind(), query, _target(query))
+    return TargetQuery(KIND, query, _target(query))
 
 
 def _cap(query: AutoHalfWidths) -> str:
@@ -168,15 +132,16 @@ def _cap(query: AutoHalfWidths) -> str:
     return level_words.option(*_target(query).cap)
 
 
-def _with_guarantee(query: AutoHalfWidths, offer: Offer, state: State, reader: Reader) -> Offer:
-    """Return an offer with the guarantee of the cap.
+def _up_to_cap(query: AutoHalfWidths, state: State, reader: Reader, offer: Offer) -> Offer:
+    """Return an offer with the guarantee of the cap, whose charges store it.
 
     Raises:
         AccessError: the level and what AUTO chose by are together more than the reader may be shown.
 
     """
     reader.require(offer.asked_nano + sum(level.rho_nano for level in query.first.auto_levels))
-    return with_guarantee_of_cap(offer, query.most_nano, state)
+    levels, _ = levels_of(query.first, offer.histogram, query.most_nano / NANO)
+    return with_caps(with_guarantee_of_cap(offer, query.most_nano, state), levels)
 
 
 def _most_delta_units(part: FrameQuery, calibration: Calibration) -> int:

@@ -14,7 +14,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.features.auto import PlanAgain, found_so_far
 from dpsql.features.auto_price import may_come
 from dpsql.features.auto_stand_ins import ROWS, STAND_INS, TOO_WIDE
-from dpsql.features.kinds import open_kind_of
+from dpsql.features.kinds import kind_of
 from dpsql.mechanism.registry import choose_frame
 from dpsql.model.estimates import NotFound
 from dpsql.model.frame import KEYS_FIRST, Statistic
@@ -75,4 +75,4 @@ def _prices(query: PrivateQuery, state: State, reader: Reader) -> Iterator[tuple
     least, *larger = options
     # a norm has one noise for any number of groups
     more = [] if first.frame.bounding.by_norm else larger[-1:]
-    yield from open_kind_of(query).open_prices(query, (least, *more), state, reader)
+    yield from kind_of(query).open_prices(query, (least, *more), state, reader)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_histograms import questions
-from dpsql.features.query_kind import OpenTerms
 from dpsql.mechanism.calibrate import Calibration, calibrate, unasked_nano
 from dpsql.mechanism.ceiling import require_below_ceiling
 from dpsql.mechanism.registry import choose_frame, histogram_of
@@ -14,6 +14,24 @@ from dpsql.model.private_query import AutoGroups, FrameQuery
 from dpsql.plan.features.auto import with_max_groups
 from dpsql.release.charge_items import draw_price
 from dpsql.state import ChargeItem, delta_units_up
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTerms:
+    """The terms of a query before AUTO has chosen.
+
+    Attributes:
+        epsilon, delta: guarantee of the answer with the histograms of AUTO.
+        total_nano: levels of answer and histograms together.
+        rho_nano, delta_units: the most that the answer costs, without the histograms.
+
+    """
+
+    epsilon: float
+    delta: float
+    total_nano: int
+    rho_nano: int
+    delta_units: int
 
 
 def may_come(query: FrameQuery) -> tuple[FrameQuery, ...]:

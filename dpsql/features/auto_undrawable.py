@@ -13,7 +13,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.errors import AccessError, CalibrationError
 from dpsql.features.auto_price import may_come
 from dpsql.features.auto_stand_ins import USUAL_ROWS
-from dpsql.features.kinds import open_kind_of
+from dpsql.features.kinds import kind_of
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import NotFound
@@ -69,4 +69,4 @@ def _released(query: PrivateQuery, state: State, reader: Reader) -> Iterator[Fra
     options = may_come(query.first) if query.first.is_open else (query.first,)
     for option in (options[0], *options[1:][-1:]):
         parts = (option, *query.parts[1:])
-        yield from open_kind_of(query).noised(replace(query, parts=parts), state, reader)
+        yield kind_of(query).noised(replace(query, parts=parts), state, reader)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,38 +22,77 @@ from dpsql.features.consistent import (
     roundings,
     whole_marginals,
 )
-from dpsql.features.joint_release import asked_guarantee, joint_guarantee_of, largest_columns
-from dpsql.features.query_kind import FixedNoiseKind
+from dpsql.features.joint_release import asked_guarantee, joint_receipt, joint_rows, largest_columns
+from dpsql.features.query_kind import QueryKind
 from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.registry import histogram_of, shared
 from dpsql.model.estimates import Estimate, Sum
 from dpsql.model.frame import PRESENCE, Statistic
-from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery, Request
 from dpsql.model.query_kinds import GroupingSets
 from dpsql.receipts import words
 from dpsql.receipts.asked_columns import asked_sigmas
 from dpsql.receipts.coverage_receipt import with_coverage_of_sets
 from dpsql.receipts.nothing_shown import reasons_of_sets, threshold_reason
-from dpsql.receipts.offer_receipt import asked_together, column_receipts, make_receipt, with_price
+from dpsql.receipts.offer_receipt import column_receipts, make_receipt
 from dpsql.receipts.plan_rows import Row, frame_plan_rows, price_rows
-from dpsql.receipts.receipt import ColumnReceipt, Receipt, SetReceipt
+from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.estimates import NoisyValues, linear_value, noise_sigma
 from dpsql.release.exact import Runtime
-from dpsql.release.inquiry import Inquiry
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, offers_of
 from dpsql.release.points import Agreed, served_point
-from dpsql.release.stage import Stage, prepare_stage, reading_of, release_stage
-from dpsql.state import NANO_PER_RHO, SideTable, State, to_arrow
+from dpsql.release.stages import Released, Stage
+from dpsql.state import SideTable, State, to_arrow
 
 Noise = Mapping[Statistic, float]
 _DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 
 
-@dataclass(frozen=True, slots=True)
-class GroupingSetsKind:
+class GroupingSetsKind(QueryKind[GroupingSets]):
     """Queries with several grouping sets."""
+
+    def stages(self, query: GroupingSets, _state: State, reader: Reader) -> Iterator[Stage]:
+        """Yield the distinct sets, which are charged together."""
+        yield Stage(query.parts, reader)
+
+    def receipt(self, query: GroupingSets, offers: Sequence[Offer], _state: State) -> Receipt:
+        """Return the receipt of all sets together."""
+        columns = joint_columns(query, [*map(NoisedFrame.served, offers)])
+        own = [replace(make_receipt(offer), columns=shown) for offer, shown in zip(offers, columns, strict=True)]
+        notes = (*(note for one in own for note in one.notes), *joint_notes(query))
+        base = replace(
+            own[0],
+            mechanism=", ".join(dict.fromkeys(one.mechanism for one in own)),
+            max_keys=None,
+            threshold=None,
+            columns=largest_columns(columns),
+            notes=tuple(dict.fromkeys(notes)),
+        )
+        return joint_receipt(query, offers, own, base=base)
+
+    def answer(
+        self, query: GroupingSets, released: Sequence[Released], receipt: Receipt, runtime: Runtime, reader: Reader
+    ) -> tuple[pa.Table, Receipt]:
+        """Return the groups of all sets, in the order of the text."""
+        offers, side_table = [one.offer for one in released], runtime.state.side_table
+        tables = [
+            _placed(query, part.query, noisy_table(part, side_table, values))
+            for part, values in zip(offers, _agreed(query, offers, side_table), strict=True)
+        ]
+        empty = [place for place, one in enumerate(tables) if not one.num_rows]
+        if empty:
+            receipt = replace(receipt, nothing_shown=_set_reasons(query, offers, empty, runtime.state, reader))
+        table = pa.concat_tables([tables[place] for place in query.sets], promote_options="permissive")
+        return table, with_coverage_of_sets(receipt, offers, side_table)
+
+    def rows(self, query: GroupingSets, state: State, reader: Reader) -> list[Row]:
+        """Return the rows of each set, and those of all together."""
+        offers, rows = self.offers(query, state, reader), list[Row]()
+        for part, columns in zip(offers, joint_columns(query, [*map(NoisedFrame.served, offers)]), strict=True):
+            keys = ", ".join(part.query.frame.called_keys) or "()"
+            rows += [("grouping set", "keys", keys), *frame_plan_rows(part, columns)]
+        return [*rows, *joint_rows("all sets", query, offers, *joint_notes(query)), *price_rows(query, offers)]
 
     def at(self, query: GroupingSets, rho: float) -> GroupingSets:
         """Return the query at a level of rho, each set with its share."""
@@ -67,64 +106,8 @@ class GroupingSetsKind:
         """Return the guarantee of all sets together."""
         return asked_guarantee(query.request, query.parts)
 
-    def offers(self, query: GroupingSets, state: State, reader: Reader) -> tuple[Offer, ...]:
-        """Return how each distinct set is served."""
-        return offers_of(query.parts, state, reader)
 
-    def require_runs(self, query: GroupingSets, runtime: Runtime, reader: Reader) -> None:
-        """Find out that each set can be read where it is yet to be drawn."""
-        for offer in self.offers(query, runtime.state, reader):
-            reading_of(offer, runtime)
-
-    def release(self, query: GroupingSets, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
-        """Charge all sets, release one after the other, and return their groups with one receipt."""
-        return release_sets(query, runtime, inquiry)
-
-    def rows(self, query: GroupingSets, state: State, reader: Reader) -> list[Row]:
-        """Return the rows of each set, and those of all together."""
-        offers, rows = self.offers(query, state, reader), list[Row]()
-        for part, columns in zip(offers, joint_columns(query, [*map(NoisedFrame.served, offers)]), strict=True):
-            keys = ", ".join(part.query.frame.called_keys) or "()"
-            rows += [("grouping set", "keys", keys), *frame_plan_rows(part, columns)]
-        epsilon, delta = joint_guarantee_of(query.request, offers)
-        return [
-            *rows,
-            ("all sets", "rho", f"{sum(part.rho_nano for part in offers) / NANO_PER_RHO:.9g}"),
-            ("all sets", "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
-            *(("all sets", "rule", note) for note in joint_notes(query)),
-            *price_rows(query, offers),
-        ]
-
-
-KIND: FixedNoiseKind[GroupingSets] = GroupingSetsKind()
-
-
-def release_sets(sets: GroupingSets, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
-    """Charge all grouping sets, release one after the other, and return their groups with one receipt.
-
-    Raises:
-        DpsqlError: as `prepare_stage` and `release_stage`.
-
-    """
-    stage = prepare_stage(sets.parts, runtime, inquiry.reader)
-    offers = stage.offers
-    # all of the receipt that can fail is made before the charge
-    receipt = _joint_receipt(sets, stage)
-    charged = release_stage(stage, runtime, inquiry)
-    side_table = runtime.state.side_table
-    priced = tuple(
-        replace(one, receipt=with_price(one.receipt, charged.part(part.items)))
-        for one, part in zip(receipt.sets, offers, strict=True)
-    )
-    tables = [
-        _placed(sets, part.query, noisy_table(part, side_table, values))
-        for part, values in zip(offers, _agreed(sets, offers, side_table), strict=True)
-    ]
-    empty = [place for place, one in enumerate(tables) if not one.num_rows]
-    if empty:
-        receipt = replace(receipt, nothing_shown=_set_reasons(sets, offers, empty, runtime.state, inquiry.reader))
-    table = pa.concat_tables([tables[place] for place in sets.sets], promote_options="permissive")
-    return table, with_coverage_of_sets(replace(with_price(receipt, charged), sets=priced), offers, side_table)
+KIND = GroupingSetsKind()
 
 
 def _set_reasons(
@@ -143,31 +126,6 @@ def _set_reasons(
         for place in empty
     ]
     return reasons_of_sets(reasons, are_all=len(empty) == len(offers))
-
-
-def _joint_receipt(sets: GroupingSets, stage: Stage) -> Receipt:
-    """Build the receipt of all sets together, without charges."""
-    offers = stage.offers
-    receipts = [make_receipt(offer) for offer in offers]
-    epsilon, delta = joint_guarantee_of(sets.request, offers)
-    columns = joint_columns(sets, [*map(NoisedFrame.served, offers)])
-    own = [replace(receipt, columns=shown) for receipt, shown in zip(receipts, columns, strict=True)]
-    return replace(
-        receipts[0],
-        query_hash=query_hash(sets),
-        mechanism=", ".join(dict.fromkeys(receipt.mechanism for receipt in receipts)),
-        rho=math.fsum(receipt.rho for receipt in receipts),
-        asked_rho=asked_together(receipts),
-        epsilon=epsilon,
-        delta=delta,
-        max_keys=None,
-        threshold=None,
-        columns=largest_columns(columns),
-        notes=tuple(dict.fromkeys((*(note for receipt in receipts for note in receipt.notes), *joint_notes(sets)))),
-        sets=tuple(
-            SetReceipt(part.query.frame.called_keys, receipt) for part, receipt in zip(offers, own, strict=True)
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)

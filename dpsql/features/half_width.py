@@ -13,7 +13,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from dpsql.errors import CalibrationError
-from dpsql.features.query_kind import FixedNoiseKind
+from dpsql.features.query_kind import QueryKind
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import HalfWidths, PrivateQuery
 from dpsql.receipts import level_words
@@ -39,7 +39,7 @@ class TargetQuery:
 
     """
 
-    kind: FixedNoiseKind[Any]
+    kind: QueryKind[Any]
     query: PrivateQuery
     target: HalfWidths
 

@@ -23,7 +23,6 @@ from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import CalibrationError
 from dpsql.features.first_round import AfterFirst, Step
-from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
@@ -32,17 +31,13 @@ from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.plan.features.key_rounds import next_round, next_series
 from dpsql.receipts import words
-from dpsql.receipts.offer_receipt import with_price
 from dpsql.receipts.phrases import listed
 from dpsql.receipts.plan_rows import Row, frame_plan_rows
-from dpsql.receipts.receipt import Receipt, SetReceipt
-from dpsql.release.exact import Runtime, no_keys
-from dpsql.release.inquiry import Inquiry
-from dpsql.release.noisy_table import noisy_table
-from dpsql.release.offer import Offer, offers_of
+from dpsql.release.exact import no_keys
+from dpsql.release.offer import Offer
 from dpsql.release.round_keys import found_by, selected_keys
-from dpsql.release.stage import Stage, prepare_stage, reading_of, release_stage
-from dpsql.state import Charged, State
+from dpsql.release.stages import Stage
+from dpsql.state import State
 
 _SHARES = (1.0, 9.0)
 """Of rho for the first two rounds. The first finds the keys that nobody could miss: a twentieth does nearly as well, a
@@ -122,10 +117,11 @@ class KeyRounds:
         reader.require(first_nano + sum(others))
         return cls(query, first_nano, first_nano + sum(others), reader)
 
-    def known(self, state: State) -> Iterator[Round]:
-        """The rounds as far as they are known: up to the first that is not released.
+    def rounds(self, state: State) -> Iterator[Round]:
+        """Yield the rounds, of which each is known when those before it are released.
 
-        Whoever releases each before the next one is asked for gets them all.
+        After a round that is not stored when the next one is asked for, that one is as if no keys were selected before
+        it, and the last; this changes no price.
         """
         left, first = self._series(state)
         for number, (frame, stored_nano, selected) in enumerate(_stored_rounds(first, state)):
@@ -140,20 +136,18 @@ class KeyRounds:
             left -= level
             if not self._goes_on(one, state):
                 return
+        if number + 1 < _MOST_ROUNDS:
+            frame = next_round(self.first.frame, number + 1, _NOT_KNOWN)
+            yield self._round(number + 1, frame, left, left, no_keys(self.first.frame))
 
-    def planned(self, state: State) -> tuple[Round, ...]:
-        """All rounds; of one that is not known, as if no keys were selected before it, which changes no price."""
-        known = tuple(self.known(state))
-        last = known[-1]
-        if not self._goes_on(last, state) or last.number + 1 >= _MOST_ROUNDS:
-            return known
-        frame = next_round(self.first.frame, last.number + 1, _NOT_KNOWN)
-        unknown = self._round(last.number + 1, frame, last.left_nano, last.left_nano, no_keys(self.first.frame))
-        return (*known, unknown)
+    def stages(self, state: State) -> Iterator[Stage]:
+        """Yield the rounds as stages."""
+        for one in self.rounds(state):
+            yield Stage((one.query,), one.reader, one.selected, drawn_once=True)
 
     def has_first(self, state: State) -> bool:
         """Check whether the first round of the series that serves the level is stored."""
-        first = next(self.known(state))
+        first = next(self.rounds(state))
         return bool(state.side_table.levels(statistic_hash(PRESENCE, first.query.frame)))
 
     def key_count(self, state: State) -> int | None:
@@ -161,7 +155,7 @@ class KeyRounds:
 
         A function of stored points, which do not change. It is not for a reader who may not see the first round's.
         """
-        first = next(self.known(state)).query.frame
+        first = next(self.rounds(state)).query.frame
         stored = state.side_table.levels(statistic_hash(PRESENCE, first))
         if not self.after_first or not stored or not self.reader.may_see(stored[0].rho_nano):
             return None
@@ -173,7 +167,7 @@ class KeyRounds:
 
         A function of stored points, which do not change: the histogram of AUTO and the first round of a series.
         """
-        first = next(self.known(state))
+        first = next(self.rounds(state))
         step = self._step_after(first.query.frame, first.rho_nano + first.left_nano, state)
         return step, 0 if step == Step.ROUNDS else first.left_nano
 
@@ -257,56 +251,6 @@ def _delta_part(number: int) -> float:
     return THRESHOLD_PART / 2**number if number else 0.5 - THRESHOLD_PART
 
 
-def round_offers(rounds: Sequence[Round], state: State) -> tuple[Offer, ...]:
-    """How rounds are served.
-
-    Raises:
-        AccessError, CalibrationError: as `offers_of`.
-
-    """
-    return tuple(offers_of([one.query], state, one.reader)[0] for one in rounds)
-
-
-def release_rounds(
-    rounds: KeyRounds, runtime: Runtime, inquiry: Inquiry
-) -> tuple[pa.Table, list[tuple[Stage, Charged]]]:
-    """The keys of all rounds, and each round with its price.
-
-    Raises:
-        DpsqlError: as `prepare_stage` and `release_stage`.
-
-    """
-    released = []
-    for one in rounds.known(runtime.state):
-        before = Charged() if one.number else inquiry.first_charge
-        stage = prepare_stage([one.query], runtime, one.reader, one.selected)
-        of_round = replace(inquiry, reader=one.reader, drawn_once=True, auto_charge=before)
-        released.append((stage, before + release_stage(stage, runtime, of_round)))
-    found = pa.concat_tables([noisy_table(stage.offers[0], runtime.state.side_table) for stage, _ in released])
-    # a key that passed the threshold of a lower point of one round may be selected by a later one too
-    return runtime.sandbox.run("SELECT DISTINCT * FROM found", {"found": found}), released
-
-
-def with_prices(receipt: Receipt, prices: Sequence[Charged]) -> Receipt:
-    """The receipt of releases that follow each other, with the price of each and of all together."""
-    sets = (replace(own, receipt=with_price(own.receipt, paid)) for own, paid in zip(receipt.sets, prices, strict=True))
-    return replace(with_price(receipt, sum(prices, Charged())), sets=tuple(sets))
-
-
-def require_rounds_run(rounds: KeyRounds, runtime: Runtime) -> tuple[Offer, ...]:
-    """Find out that all rounds can be read where they are yet to be drawn; how they are served.
-
-    Raises:
-        AccessError, CalibrationError, ReleaseError, SchemaError: as `prepare_stage`.
-
-    """
-    planned = rounds.planned(runtime.state)
-    offers = round_offers(planned, runtime.state)
-    for one, offer in zip(planned, offers, strict=True):
-        reading_of(offer, runtime, one.selected)
-    return offers
-
-
 def rounds_note(offers: Sequence[Offer]) -> str:
     """Return the note on the rounds of a query."""
     levels = [f"{offer.rho_nano / NANO:.9g}" for offer in offers]
@@ -315,9 +259,9 @@ def rounds_note(offers: Sequence[Offer]) -> str:
     return words.ROUNDS.format(count=len(levels), levels=listed(levels))
 
 
-def round_receipts(receipts: Sequence[Receipt]) -> tuple[SetReceipt, ...]:
-    """The receipts of rounds by their numbers."""
-    return tuple(SetReceipt((f"round {i}",), receipt) for i, receipt in enumerate(receipts, start=1))
+def round_names(rounds: Sequence[object]) -> list[tuple[str, ...]]:
+    """Return the names of rounds, by their numbers."""
+    return [(f"round {number}",) for number, _ in enumerate(rounds, start=1)]
 
 
 def round_rows(offers: Sequence[Offer]) -> Iterator[Row]:
@@ -325,14 +269,3 @@ def round_rows(offers: Sequence[Offer]) -> Iterator[Row]:
     for i, part in enumerate(offers, start=1):
         yield ("round", "number", f"{i}")
         yield from frame_plan_rows(part, ())
-
-
-def joint_rows(section: str, query: FrameQuery, offers: Sequence[Offer], note: str) -> list[Row]:
-    """Return the rows of several releases together."""
-    epsilon, delta = joint_guarantee_of(query.request, offers)
-    auto_nano = sum(level.rho_nano for part in offers for level in part.query.auto_levels)
-    return [
-        (section, "rho", f"{(sum(part.rho_nano for part in offers) + auto_nano) / NANO:.9g}"),
-        (section, "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
-        (section, "rule", note),
-    ]

@@ -12,28 +12,26 @@ is none, and the numbers have its level (`first_round`; Theorem 5). A threshold 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
 
 import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
 from dpsql.features.after_first import after_first
+from dpsql.features.auto_price import OpenTerms
 from dpsql.features.first_round import Step
-from dpsql.features.joint_release import joint_guarantee_of
+from dpsql.features.joint_release import joint_guarantee_of, joint_receipt, joint_rows, own_receipts
 from dpsql.features.key_rounds import (
     THRESHOLD_PART,
     KeyRounds,
-    joint_rows,
-    release_rounds,
-    require_rounds_run,
-    round_offers,
-    round_receipts,
+    round_names,
     round_rows,
     rounds_note,
-    with_prices,
 )
-from dpsql.features.query_kind import OpenQueryKind, OpenTerms
+from dpsql.features.query_kind import QueryKind
 from dpsql.mechanism.calibrate import Calibration, calibrate, whole_nano
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
@@ -43,19 +41,15 @@ from dpsql.model.query_kinds import KeysFirst
 from dpsql.receipts import words
 from dpsql.receipts.coverage_receipt import with_coverage
 from dpsql.receipts.nothing_shown import asked_at, frame_reason, threshold_reason
-from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.picked_rows import with_picked_rows
 from dpsql.receipts.plan_rows import Row, amount_rows, offer_rows
-from dpsql.receipts.receipt import Receipt, SetReceipt
-from dpsql.release.exact import Runtime, no_keys
-from dpsql.release.held_pairs import hold_shared_pairs
-from dpsql.release.inquiry import Inquiry
-from dpsql.release.later_keys import add_keys
+from dpsql.receipts.receipt import Receipt
+from dpsql.release.exact import Runtime
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.number_threshold import hiding_statistic, shown_beside, threshold_of, with_threshold
-from dpsql.release.offer import Offer, offers_of
+from dpsql.release.offer import Offer
 from dpsql.release.round_keys import selected_ids
-from dpsql.release.stage import prepare_stage, reading_of, release_stage
+from dpsql.release.stages import Released, Stage, amounts_of, offers_of_stages
 from dpsql.state import State
 
 _PART_OF_KEYS = (3, 5)
@@ -144,39 +138,17 @@ class KeysAndNumbers:
         rule = None if numbers.is_open else self.rounds.after_first
         return tuple(replace(self, rounds=replace(self.rounds, after_first=rule, assumed=step)) for step in steps)
 
-    def ways(self, state: State) -> list[tuple[Offer, ...]]:
-        """Return the offers of each way that keys and numbers may take.
+    def stages(self, state: State) -> Iterator[Stage]:
+        """Yield the rounds, and last the numbers on the keys that these have shown.
 
         Raises:
-            AccessError, CalibrationError: as `offers_of`.
+            AccessError, CalibrationError: as `KeyRounds.stages`.
 
         """
-        return [path.offers(state) for path in self.paths(state)]
-
-    def offers(self, state: State) -> tuple[Offer, ...]:
-        """How its rounds are served, and last its numbers.
-
-        Raises:
-            AccessError, CalibrationError: as `offers_of`.
-
-        """
-        return (*round_offers(self.rounds.planned(state), state), self.settled(state)._numbers_offer(state))
-
-    def require_runs(self, runtime: Runtime) -> tuple[Offer, ...]:
-        """Find out that keys and numbers can be read where they are yet to be drawn; how they are served.
-
-        Raises:
-            AccessError, CalibrationError, ReleaseError, SchemaError: as `prepare_stage`.
-
-        """
-        settled = self.settled(runtime.state)
-        numbers = settled._numbers_offer(runtime.state)
-        reading_of(numbers, runtime, no_keys(self.numbers.frame))
-        return (*require_rounds_run(self.rounds, runtime), numbers)
-
-    def _numbers_offer(self, state: State) -> Offer:
-        (offer,) = offers_of([self.numbers], state, self.reader)
-        return self.shows_more(offer, state)
+        yield from self.rounds.stages(state)
+        settled = self.settled(state)
+        served = partial(settled.shows_more, state=state)
+        yield Stage((settled.numbers,), self.reader, on_shown_keys=True, served=served)
 
     def shows_more(self, offer: Offer, state: State) -> Offer:
         """Return an offer of the numbers with the threshold that shows more keys, if they have one."""
@@ -187,38 +159,56 @@ class KeysAndNumbers:
         return with_threshold(offer, self.hiding, delta, minimum, state.side_table)
 
 
-@dataclass(frozen=True, slots=True)
-class KeysFirstKind:
+class KeysFirstKind(QueryKind[KeysFirst]):
     """Queries for numbers on keys that are selected first."""
 
-    def offers(self, query: KeysFirst, state: State, reader: Reader) -> tuple[Offer, ...]:
-        """Return how the rounds are served, and last the numbers."""
-        return KeysAndNumbers.of(query, state, reader).offers(state)
+    shares_pairs: ClassVar[bool] = True
 
-    def require_runs(self, query: KeysFirst, runtime: Runtime, reader: Reader) -> None:
-        """Find out that keys and numbers can be read where they are yet to be drawn."""
-        for path in KeysAndNumbers.of(query, runtime.state, reader).paths(runtime.state):
-            path.require_runs(runtime)
+    def stages(self, query: KeysFirst, state: State, reader: Reader) -> Iterator[Stage]:
+        """Yield the rounds of the keys, and last the numbers."""
+        yield from KeysAndNumbers.of(query, state, reader).stages(state)
 
-    def release(self, query: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
-        """Release the keys and then the numbers, and return these with one receipt."""
-        return release_keys_first(query, runtime, inquiry)
+    def ways(self, query: KeysFirst, state: State, reader: Reader) -> Sequence[Iterable[Stage]]:
+        """Return the stages for each step that may follow the first round."""
+        return [path.stages(state) for path in KeysAndNumbers.of(query, state, reader).paths(state)]
+
+    def receipt(self, query: KeysFirst, offers: Sequence[Offer], _state: State) -> Receipt:
+        """Return the receipt of keys and numbers together."""
+        own = own_receipts(query, offers)
+        base = replace(own[-1], notes=(*own[-1].notes, keys_first_note(offers)))
+        return joint_receipt(query, offers, own, [*round_names(own[:-1]), ("numbers",)], base)
+
+    def answer(
+        self, query: KeysFirst, released: Sequence[Released], receipt: Receipt, runtime: Runtime, reader: Reader
+    ) -> tuple[pa.Table, Receipt]:
+        """Return the numbers of the keys that are shown."""
+        offer, keys, state = released[-1].offer, released[-1].keys, runtime.state
+        if keys is None:
+            raise AssertionError("numbers are released on keys that were selected")
+        selected = selected_ids(offer.query.frame, shown_beside(offer, keys, runtime), runtime)
+        table = noisy_table(offer, state.side_table, selected=selected)
+        receipt = with_coverage(receipt, offer, state.side_table, selected=selected)
+        receipt = with_picked_rows(receipt, offer, state.side_table, selected)
+        if not table.num_rows:
+            offers = [one.offer for one in released]
+            receipt = replace(receipt, nothing_shown=(_reason(query, offers, keys.num_rows, state, reader),))
+        return table, receipt
 
     def rows(self, query: KeysFirst, state: State, reader: Reader) -> list[Row]:
         """Return the rows of each round, of the numbers on the selected keys, and of all together."""
-        parts = KeysAndNumbers.of(query, state, reader)
-        offers = parts.offers(state)
-        *rounds, numbers = offers
-        ways = parts.ways(state)
-        rho_nano, delta_units = _price_at_most(ways)
-        least = min(_price(way)[0] for way in ways)
-        or_less = ", or less, as the first round decides" if least < rho_nano else ""
+        offers, prices = self.offers(query, state, reader), self._prices(query, state, reader)
+        rho_nano, delta_units = map(max, zip(*prices, strict=True))
+        or_less = ", or less, as the first round decides" if min(prices)[0] < rho_nano else ""
         return [
-            *round_rows(rounds),
-            *offer_rows(numbers),
-            *joint_rows("keys and numbers", query.first, offers, keys_first_note(offers)),
+            *round_rows(offers[:-1]),
+            *offer_rows(offers[-1]),
+            *joint_rows("keys and numbers", query, offers, keys_first_note(offers)),
             *amount_rows(query, rho_nano, delta_units, or_less),
         ]
+
+    def rounds(self, query: KeysFirst, state: State, reader: Reader) -> KeyRounds:
+        """Return the rounds of the keys."""
+        return KeysAndNumbers.of(query, state, reader).rounds
 
     def require_open_runs(self, query: KeysFirst, runtime: Runtime, reader: Reader) -> None:
         """Find out that keys and numbers can be read, whatever AUTO chooses."""
@@ -226,50 +216,32 @@ class KeysFirstKind:
 
     def open_terms(self, query: KeysFirst, first: Calibration, state: State, reader: Reader) -> OpenTerms:
         """Return the terms of keys and numbers; whatever AUTO chooses, these are their levels."""
-        ways = KeysAndNumbers.of(query, state, reader).ways(state)
-        guarantees = zip(*(joint_guarantee_of(query.first.request, offers) for offers in ways), strict=True)
-        epsilon, delta = map(max, guarantees)
+        ways = [offers_of_stages(way, state) for way in self.ways(query, state, reader)]
+        epsilon, delta = map(max, zip(*(joint_guarantee_of(query.first.request, one) for one in ways), strict=True))
         total_nano = max(sum(part.rho_nano for part in offers) for offers in ways) + first.auto_nano
-        return OpenTerms(epsilon, delta, total_nano, *_price_at_most(ways))
+        return OpenTerms(epsilon, delta, total_nano, *map(max, zip(*map(amounts_of, ways), strict=True)))
 
     def open_prices(
         self, query: KeysFirst, options: Sequence[FrameQuery], state: State, reader: Reader
     ) -> Iterator[tuple[int, int]]:
         """Yield the price of the first option, whose levels all have; the noise of the others can be drawn."""
-        for number, option in enumerate(options):
-            parts = KeysAndNumbers.of(replace(query, parts=(option, *query.parts[1:])), state, reader)
-            if not number:
-                yield _price_at_most(parts.ways(state))
-            for path in parts.paths(state) if number else ():
+        least, *others = (replace(query, parts=(option, *query.parts[1:])) for option in options)
+        yield from self._prices(least, state, reader)
+        for other in others:
+            for path in KeysAndNumbers.of(other, state, reader).paths(state):
                 numbers = path.settled(state).numbers
                 calibrate(numbers, histogram_of(numbers.frame))
 
-    def noised(self, query: KeysFirst, state: State, reader: Reader) -> tuple[FrameQuery, ...]:
+    def noised(self, query: KeysFirst, state: State, reader: Reader) -> FrameQuery:
         """Return the query of the numbers."""
-        return (KeysAndNumbers.of(query, state, reader).numbers,)
+        return KeysAndNumbers.of(query, state, reader).numbers
 
-    def rounds(self, query: KeysFirst, state: State, reader: Reader) -> KeyRounds:
-        """Return the rounds of the keys."""
-        return KeysAndNumbers.of(query, state, reader).rounds
-
-    def require_all_run(self, query: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> tuple[Offer, ...]:
-        """Find out that keys and numbers can be released and paid for, whichever way they take."""
-        return _require_all_run(query, KeysAndNumbers.of(query, runtime.state, inquiry.reader), runtime, inquiry)
+    def _prices(self, query: KeysFirst, state: State, reader: Reader) -> list[tuple[int, int]]:
+        """Return nano-rho and delta units of each way that keys and numbers may take."""
+        return [amounts_of(offers_of_stages(way, state)) for way in self.ways(query, state, reader)]
 
 
-KIND: OpenQueryKind[KeysFirst] = KeysFirstKind()
-
-
-def _price(offers: Sequence[Offer]) -> tuple[int, int]:
-    """Nano-rho and delta units that offers cost together."""
-    items = [item for offer in offers for item in offer.items]
-    return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
-
-
-def _price_at_most(ways: Sequence[Sequence[Offer]]) -> tuple[int, int]:
-    """Return the most nano-rho, and the most delta units, that keys and numbers cost, whichever way they take."""
-    rho_nano, delta_units = zip(*map(_price, ways), strict=True)
-    return max(rho_nano), max(delta_units)
+KIND = KeysFirstKind()
 
 
 def _split(rho_nano: int) -> tuple[int, int]:
@@ -279,56 +251,6 @@ def _split(rho_nano: int) -> tuple[int, int]:
     return keys, rho_nano - keys
 
 
-def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
-    """The answer of a query for numbers on selected keys, and its receipt.
-
-    Raises:
-        DpsqlError: as `prepare_stage` and `release_stage`; what could keep a later release from being made is found
-            before the first is charged, but for what somebody else takes of the budget meanwhile.
-
-    """
-    parts, side_table = KeysAndNumbers.of(asked, runtime.state, inquiry.reader), runtime.state.side_table
-    planned, name, frame = _require_all_run(asked, parts, runtime, inquiry), inquiry.query_hash, parts.numbers.frame
-    hold_shared_pairs(frame, planned, runtime)
-    keys, released = release_rounds(parts.rounds, runtime, inquiry)
-    settled = parts.settled(runtime.state)
-    add_keys(frame, keys, runtime)
-    numbers = prepare_stage([settled.numbers], runtime, parts.reader, keys)
-    (offer,) = numbers.offers
-    offer = settled.shows_more(offer, runtime.state)
-    numbers = replace(numbers, offers=(offer,))
-    paid = inquiry.auto_charge + release_stage(numbers, runtime, replace(inquiry, reader=parts.reader))
-    stages = [*(stage for stage, _ in released), numbers]
-    offers = [stage.offers[0] for stage in stages]
-    receipt = _joint_receipt(asked, offers, [make_receipt(offer) for offer in offers], name)
-    selected = selected_ids(frame, shown_beside(offer, keys, runtime), runtime)
-    table = noisy_table(offers[-1], side_table, selected=selected)
-    priced = with_prices(receipt, [*(price for _, price in released), paid])
-    priced = with_coverage(priced, offers[-1], side_table, selected=selected)
-    priced = with_picked_rows(priced, offers[-1], side_table, selected)
-    if not table.num_rows:
-        priced = replace(priced, nothing_shown=(_reason(asked, offers, keys.num_rows, runtime.state, inquiry.reader),))
-    return table, priced
-
-
-def _require_all_run(asked: KeysFirst, parts: KeysAndNumbers, runtime: Runtime, inquiry: Inquiry) -> tuple[Offer, ...]:
-    """Find out that keys and numbers can be released and paid for, whichever way they take; return the longest way.
-
-    Raises:
-        DpsqlError: as `prepare_stage` and `Ledger.require`; nothing was charged or read.
-
-    """
-    planned = []
-    for path in parts.paths(runtime.state):
-        offers = path.require_runs(runtime)
-        # what can fail of the receipt fails before the first charge
-        _joint_receipt(asked, offers, [make_receipt(offer) for offer in offers], inquiry.query_hash)
-        items = [item for offer in offers for item in offer.items]
-        runtime.state.ledger.require(parts.numbers.frame.rows.unit, items, inquiry.reader.name)
-        planned.append(offers)
-    return planned[0]
-
-
 def _reason(asked: KeysFirst, offers: Sequence[Offer], selected: int, state: State, reader: Reader) -> str:
     """Return why none of the selected keys is shown, or why none was selected."""
     *rounds, numbers = offers
@@ -336,8 +258,7 @@ def _reason(asked: KeysFirst, offers: Sequence[Offer], selected: int, state: Sta
         return frame_reason(numbers, state, reader)
 
     def at(request: Request) -> tuple[Offer, ...]:
-        parts = tuple(asked_at(part, request) for part in asked.parts)
-        return KeysAndNumbers.of(replace(asked, parts=parts), state, reader).offers(state)
+        return KIND.offers(asked.mapped(lambda part: asked_at(part, request)), state, reader)
 
     return threshold_reason(rounds, asked.first.request, at, state)
 
@@ -351,21 +272,3 @@ def keys_first_note(offers: Sequence[Offer]) -> str:
     counted = "units" if statistic == PRESENCE else "rows"
     level = f"{rounds[0].rho_nano / NANO:.9g}"
     return words.ONE_THRESHOLD.format(level=level, counted=counted, threshold=f"{threshold:.4g}")
-
-
-def _joint_receipt(asked: KeysFirst, offers: Sequence[Offer], receipts: Sequence[Receipt], name: str) -> Receipt:
-    """The receipt of keys and numbers together, before a price is known."""
-    epsilon, delta = joint_guarantee_of(asked.first.request, offers)
-    *rounds, numbers = (replace(receipt, query_hash=name) for receipt in receipts)
-    auto_nano = sum(level.rho_nano for level in asked.first.auto_levels)
-    rho = (sum(offer.rho_nano for offer in offers) + auto_nano) / NANO
-    share_nano = sum(level.share_nano for level in asked.first.auto_levels)
-    return replace(
-        numbers,
-        rho=rho,
-        asked_rho=(sum(offer.asked_nano for offer in offers) + share_nano) / NANO,
-        epsilon=epsilon,
-        delta=delta,
-        notes=(*numbers.notes, keys_first_note(offers)),
-        sets=(*round_receipts(rounds), SetReceipt(("numbers",), numbers)),
-    )

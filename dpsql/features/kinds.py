@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from dpsql.features import one_set
-from dpsql.features.query_kind import CappedKind, FixedNoiseKind, OpenQueryKind, QueryKind
+from dpsql.features.query_kind import QueryKind
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.query_kinds import (
     AutoHalfWidths,
@@ -39,32 +39,4 @@ def kind_of(query: PrivateQuery) -> QueryKind[Any]:
     if not isinstance(row, str):
         return row
     kind: QueryKind[Any] = import_module(row).KIND
-    return kind
-
-
-def with_cap(query: PrivateQuery) -> PrivateQuery:
-    """Return a query whose level has a cap with what follows from it, and any other query as it is."""
-    kind = kind_of(query)
-    return kind.capped(query) if isinstance(kind, CappedKind) else query
-
-
-def asked_cap(query: PrivateQuery) -> tuple[str, float] | None:
-    """Return the option that says the cap of a query's level, and its value. Return None if there is no cap."""
-    kind = kind_of(query)
-    return kind.asked_cap(query) if isinstance(kind, CappedKind) else None
-
-
-def open_kind_of(query: PrivateQuery) -> OpenQueryKind[Any]:
-    """Return the kind of a query that leaves something to AUTO."""
-    kind = kind_of(query)
-    if not isinstance(kind, OpenQueryKind):
-        raise AssertionError("a kind of query that goes with AUTO has its terms before AUTO has chosen")
-    return kind
-
-
-def fixed_noise_kind_of(query: PrivateQuery) -> FixedNoiseKind[Any]:
-    """Return the kind of a query whose level follows from half widths."""
-    kind = kind_of(query)
-    if not isinstance(kind, FixedNoiseKind):
-        raise AssertionError("a kind of query that goes with half widths has noise that its level fixes")
     return kind

@@ -9,6 +9,7 @@ never change, and the reader may see them, so every later plan finds the same nu
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,13 +17,11 @@ from dpsql.cascade.reader import Reader
 from dpsql.errors import AccessError, CalibrationError
 from dpsql.features.key_rounds import KeyRounds
 from dpsql.features.kinds import kind_of
-from dpsql.features.query_kind import RoundsFirstKind
 from dpsql.model.private_query import PrivateQuery
 from dpsql.release.exact import Runtime
-from dpsql.release.held_pairs import hold_shared_pairs
 from dpsql.release.inquiry import Inquiry
 from dpsql.release.offer import current
-from dpsql.release.stage import prepare_stage, release_stage
+from dpsql.release.stages import price_of, release_stages
 from dpsql.state import Charged, ChargeItem, State
 
 
@@ -68,29 +67,24 @@ def draw_first_round(query: PrivateQuery, runtime: Runtime, inquiry: Inquiry) ->
 
     """
     state, reader, kind = runtime.state, inquiry.reader, kind_of(query)
-    if not isinstance(kind, RoundsFirstKind):
-        raise AssertionError("only a query whose keys are selected first waits for a round")
     query = query.mapped(lambda part: current(part, state, reader))
-    planned = kind.require_all_run(query, runtime, inquiry)
+    ways, _ = kind.require_all(query, runtime, inquiry)
+    *rounds, numbers = [offer for stage in ways[0] for offer in stage.offers]
     # numbers by the norm to come cost their whole level, also where those of the plan are stored
-    most = ChargeItem(inquiry.query_hash, planned[-1].asked_nano, 0)
-    rounds = [item for offer in planned[:-1] for item in offer.items]
-    state.ledger.require(query.first.frame.rows.unit, [*rounds, most], reader.name)
-    hold_shared_pairs(query.first.frame, planned, runtime)
-    first = next(kind.rounds(query, state, reader).known(state))
-    stage = prepare_stage([first.query], runtime, first.reader, first.selected)
-    of_round = replace(inquiry, reader=first.reader, drawn_once=True, is_shown=False)
-    return release_stage(stage, runtime, of_round)
+    most = ChargeItem(inquiry.query_hash, numbers.asked_nano, 0)
+    state.ledger.require(query.first.frame.rows.unit, [*price_of(rounds), most], reader.name)
+    first = itertools.islice(kind.stages(query, state, reader), 1)
+    (released,) = release_stages(first, runtime, replace(inquiry, is_shown=False))
+    return released.charged
 
 
 def _rounds_of(query: PrivateQuery, state: State, reader: Reader) -> KeyRounds | None:
     """Return the rounds of a query of which AUTO chooses bounds; None if it does not, or the level is not allowed."""
-    numbers, kind = query.first, kind_of(query)
-    if numbers.is_open or not numbers.auto or not isinstance(kind, RoundsFirstKind):
+    if query.first.is_open or not query.first.auto:
         return None
     # whoever asks for too much is refused by the steps that follow
     with contextlib.suppress(AccessError, CalibrationError):
-        return kind.rounds(query.mapped(lambda part: current(part, state, reader)), state, reader)
+        return kind_of(query).rounds(query.mapped(lambda part: current(part, state, reader)), state, reader)
     return None
 
 

@@ -1,101 +1,232 @@
-"""The protocol of a kind of query: what runner, explain and AUTO ask of it.
+"""A kind of query: runner, explain, refusals and AUTO ask it for all that differs between kinds.
 
-The nouns of `dpsql/model/query_kinds.py` say what is asked. A kind says how that is priced, released and explained, in
-one file of its own; `dpsql/features/kinds.py` names the file. Queries come with their parts on current generations
-(`offer.current`), but for those that AUTO is yet to choose for.
+The nouns of `dpsql/model/query_kinds.py` say what is asked. A kind says in which stages that is released, in one file
+of its own; `dpsql/features/kinds.py` names the file. Price, release and explanation follow from the stages. Queries
+come with their parts on current generations (`offer.current`), but for those that AUTO is yet to choose for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
-from dpsql.mechanism.calibrate import Calibration
+from dpsql.features.auto_price import OpenTerms, open_prices_of, open_terms_of
+from dpsql.features.joint_release import of_last_stages, receipt_of, with_prices
+from dpsql.mechanism.calibrate import Calibration, calibrate
+from dpsql.mechanism.registry import histogram_of
 from dpsql.model.private_query import FrameQuery, PrivateQuery
-from dpsql.receipts.plan_rows import Row
+from dpsql.receipts.asked_columns import asked_columns
+from dpsql.receipts.nothing_shown import frame_reason, with_remarks
+from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.exact import Runtime
+from dpsql.release.held_pairs import hold_shared_pairs
 from dpsql.release.inquiry import Inquiry
+from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer
+from dpsql.release.stage import Prepared
+from dpsql.release.stages import Released, Stage, offers_of_stages, price_of, release_stages
 from dpsql.state import State
 
 if TYPE_CHECKING:
     from dpsql.features.key_rounds import KeyRounds
 
-Asked_contra = TypeVar("Asked_contra", bound=PrivateQuery, contravariant=True)
+Asked = TypeVar("Asked", bound=PrivateQuery)
 
 
-class QueryKind(Protocol[Asked_contra]):
-    """A kind of query: its prices, releases and explanations."""
+class QueryKind(ABC, Generic[Asked]):
+    """A kind of query.
 
-    def offers(self, query: Asked_contra, state: State, reader: Reader, /) -> tuple[Offer, ...]:
-        """Return how the frames are served; their items are the most that an answer charges now.
+    A subclass has its stages. All other methods have a default for queries whose answer shows one frame.
+
+    Attributes:
+        shares_pairs: whether the rows are read for several frames on private keys, so that they share pairs of rows.
+
+    """
+
+    shares_pairs: ClassVar[bool] = False
+
+    @abstractmethod
+    def stages(self, query: Asked, state: State, reader: Reader, /) -> Iterator[Stage]:
+        """Yield the stages of a query, one after the other.
+
+        Who releases a stage before the next one is asked for gets all of them. For others, a stage that is not stored
+        has the outcome that makes those after it the dearest.
 
         Raises:
-            AccessError, CalibrationError: nothing was charged or read.
+            AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
 
         """
 
-    def require_runs(self, query: Asked_contra, runtime: Runtime, reader: Reader, /) -> None:
-        """Refuse what `release` would refuse because the database cannot run it, or its rows are gone.
+    def ways(self, query: Asked, state: State, reader: Reader, /) -> Sequence[Iterable[Stage]]:
+        """Return the stages of each way that a query may take, the longest first; released numbers choose one."""
+        return (self.stages(query, state, reader),)
+
+    def receipt(self, query: Asked, offers: Sequence[Offer], _state: State, /) -> Receipt:
+        """Return the receipt without charges.
+
+        Args:
+            query: the plan.
+            offers: how the frames of all stages are served.
+            state: the state file.
 
         Raises:
-            AccessError, CalibrationError, ReleaseError, SchemaError: nothing was charged or read.
+            CalibrationError: no guarantee can be computed.
 
         """
+        return receipt_of(query, offers)
 
-    def release(self, query: Asked_contra, runtime: Runtime, inquiry: Inquiry, /) -> tuple[pa.Table, Receipt]:
-        """Charge, read, draw and store; return the table that the finish reads, and the receipt with the price.
+    def answer(
+        self, _query: Asked, released: Sequence[Released], receipt: Receipt, runtime: Runtime, reader: Reader, /
+    ) -> tuple[pa.Table, Receipt]:
+        """Return the table that the finish reads, and the receipt with what bounds keep and why groups are missing.
 
-        Raises:
-            DpsqlError: as `prepare_stage` and `release_stage`.
+        Args:
+            query: the plan.
+            released: the frames of all stages; all of them are stored.
+            receipt: with its price.
+            runtime: state, engine and sandbox.
+            reader: who asks.
 
         """
+        offer, state = released[-1].offer, runtime.state
+        table = noisy_table(offer, state.side_table)
+        return table, with_remarks(offer, receipt, table, state.side_table, partial(frame_reason, offer, state, reader))
 
-    def rows(self, query: Asked_contra, state: State, reader: Reader, /) -> list[Row]:
+    def rows(self, query: Asked, state: State, reader: Reader, /) -> list[Row]:
         """Return the rows of ``dp_explain``, with those of the price; reads and spends nothing.
 
         Raises:
             AccessError, CalibrationError: as `offers`.
 
         """
+        offers = self.offers(query, state, reader)
+        (shown,) = of_last_stages(offers)
+        return [*offer_rows(shown), *price_rows(query, offers)]
 
+    def offers(self, query: Asked, state: State, reader: Reader, /) -> tuple[Offer, ...]:
+        """Return how the frames of all stages are served; `price_of` has the most that an answer charges now.
 
-@dataclass(frozen=True, slots=True)
-class OpenTerms:
-    """The terms of a query before AUTO has chosen.
+        Raises:
+            AccessError, CalibrationError: nothing was charged or read.
 
-    Attributes:
-        epsilon, delta: guarantee of the answer with the histograms of AUTO.
-        total_nano: levels of answer and histograms together.
-        rho_nano, delta_units: the most that the answer costs, without the histograms.
+        """
+        return offers_of_stages(self.ways(query, state, reader)[0], state)
 
-    """
+    def require_runs(self, query: Asked, runtime: Runtime, reader: Reader, /) -> list[list[Prepared]]:
+        """Find out that all stages can be released, whichever way they take; charges, stores and reads nothing.
 
-    epsilon: float
-    delta: float
-    total_nano: int
-    rho_nano: int
-    delta_units: int
+        Raises:
+            AccessError, CalibrationError, ReleaseError, SchemaError: as `Stage.prepared`.
 
+        """
+        return [[stage.prepared(runtime) for stage in way] for way in self.ways(query, runtime.state, reader)]
 
-@runtime_checkable
-class OpenQueryKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
-    """A kind whose queries may leave something to AUTO."""
+    def require_all(self, query: Asked, runtime: Runtime, inquiry: Inquiry, /) -> tuple[list[list[Prepared]], Receipt]:
+        """Find out that all stages can be released and paid for, whichever way they take.
 
-    def require_open_runs(self, query: Asked_contra, runtime: Runtime, reader: Reader, /) -> None:
-        """Refuse what could not be read after AUTO has chosen, beside the histograms.
+        Returns:
+            The stages of each way, and the receipt of the first one.
+
+        Raises:
+            DpsqlError: as `require_runs`, `receipt` and `Ledger.require`; nothing was charged or read.
+
+        """
+        ways, receipts = self.require_runs(query, runtime, inquiry.reader), []
+        for way in ways:
+            offers = [offer for stage in way for offer in stage.offers]
+            # what can fail of the receipt fails before the first charge
+            receipts.append(self.receipt(query, offers, runtime.state))
+            if len(way) > 1:
+                unit = query.first.frame.rows.unit
+                runtime.state.ledger.require(unit, price_of(offers), inquiry.reader.name)
+        if self.shares_pairs:
+            hold_shared_pairs(query.first.frame, [offer for stage in ways[0] for offer in stage.offers], runtime)
+        return ways, receipts[0]
+
+    def release(self, query: Asked, runtime: Runtime, inquiry: Inquiry, /) -> tuple[pa.Table, Receipt]:
+        """Charge, read, draw and store; return the table that the finish reads, and the receipt with the price.
+
+        Raises:
+            DpsqlError: as `require_all` and `release_stages`. What could keep a later stage from being released is
+                found before the first charge, but for what somebody else takes of the budget meanwhile.
+
+        """
+        ways, receipt = self.require_all(query, runtime, inquiry)
+        only = ways[0][0] if len(ways) == len(ways[0]) == 1 else None
+        stages = self.stages(query, runtime.state, inquiry.reader)
+        released = release_stages(stages, runtime, inquiry, only)
+        if not only:
+            receipt = self.receipt(query, [one.offer for one in released], runtime.state)
+        return self.answer(query, released, with_prices(receipt, released), runtime, inquiry.reader)
+
+    def rounds(self, _query: Asked, _state: State, _reader: Reader, /) -> KeyRounds | None:
+        """Return the rounds in which keys are selected before the numbers. Return None if they are not.
+
+        Raises:
+            AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
+
+        """
+        return None
+
+    # --- levels that half widths choose
+
+    def at(self, query: Asked, rho: float, /) -> Asked:
+        """Return the query at a level of rho, all parts together."""
+        return query.at(rho)
+
+    def columns(self, query: Asked, /) -> tuple[ColumnReceipt, ...]:
+        """Return the noise of each column of a query by rho, as it is drawn at the level asked for.
+
+        A column has the largest noise of all parts.
+
+        Raises:
+            CalibrationError: a level rounds to nothing, or its noise cannot be drawn.
+
+        """
+        return asked_columns(query.first)
+
+    def guarantee(self, query: Asked, /) -> tuple[float, float]:
+        """Return (epsilon, delta) of a query by rho alone at the level asked for, both rounded up.
+
+        Raises:
+            CalibrationError: a level rounds to nothing, its noise cannot be drawn, or no threshold has its delta.
+
+        """
+        calibration = calibrate(query.first, histogram_of(query.first.frame))
+        return calibration.epsilon, calibration.delta
+
+    # --- levels up to a cap
+
+    def capped(self, query: Asked, /) -> Asked:
+        """Return a query as it was planned with its cap in rho, and with what follows from that; others as they are.
+
+        Raises:
+            CalibrationError: no level has so small an epsilon.
+
+        """
+        return query
+
+    def asked_cap(self, _query: Asked, /) -> tuple[str, float] | None:
+        """Return the option that says the cap of the level, and its value. Return None if there is no cap."""
+        return None
+
+    # --- queries that AUTO is yet to choose for
+
+    def require_open_runs(self, _query: Asked, _runtime: Runtime, _reader: Reader, /) -> None:
+        """Refuse what could not be read after AUTO has chosen, beside the histograms and the frames that may come.
 
         Raises:
             AccessError, CalibrationError, ReleaseError, SchemaError: nothing was charged or read.
 
         """
 
-    def open_terms(self, query: Asked_contra, first: Calibration, state: State, reader: Reader, /) -> OpenTerms:
+    def open_terms(self, query: Asked, first: Calibration, _state: State, reader: Reader, /) -> OpenTerms:
         """Return the terms of a query before AUTO has chosen.
 
         Args:
@@ -108,9 +239,10 @@ class OpenQueryKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
             AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
 
         """
+        return open_terms_of(query.first, first, reader)
 
     def open_prices(
-        self, query: Asked_contra, options: Sequence[FrameQuery], state: State, reader: Reader, /
+        self, _query: Asked, options: Sequence[FrameQuery], _state: State, reader: Reader, /
     ) -> Iterator[tuple[int, int]]:
         """Yield nano-rho and delta units that an answer may cost after AUTO.
 
@@ -124,49 +256,10 @@ class OpenQueryKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
             AccessError, CalibrationError: some option could not be answered for the reader.
 
         """
+        return open_prices_of(options, reader)
 
-    def noised(self, query: Asked_contra, state: State, reader: Reader, /) -> tuple[FrameQuery, ...]:
-        """Return the parts whose statistics are noised, at their levels."""
-
-
-@runtime_checkable
-class RoundsFirstKind(OpenQueryKind[Asked_contra], Protocol[Asked_contra]):
-    """A kind whose keys are selected in rounds before its numbers are released."""
-
-    def rounds(self, query: Asked_contra, state: State, reader: Reader, /) -> KeyRounds:
-        """Return the rounds of a query.
-
-        Raises:
-            AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
-
-        """
-
-    def require_all_run(self, query: Asked_contra, runtime: Runtime, inquiry: Inquiry, /) -> tuple[Offer, ...]:
-        """Find out that rounds and numbers can be released and paid for; return how they are served, numbers last.
-
-        Raises:
-            DpsqlError: as `prepare_stage` and `Ledger.require`; nothing was charged or read.
-
-        """
-
-
-@runtime_checkable
-class CappedKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
-    """A kind whose level rises up to a cap, which its text says by rho or by epsilon."""
-
-    def capped(self, query: Asked_contra, /) -> PrivateQuery:
-        """Return a query as it was planned with its cap in rho, and with what follows from that.
-
-        Raises:
-            CalibrationError: no level has so small an epsilon.
-
-        """
-
-    def asked_cap(self, query: Asked_contra, /) -> tuple[str, float]:
-        """Return the option that says the cap, and its value."""
-
-    def open_rows(self, query: Asked_contra, least: FrameQuery, state: State, reader: Reader, /) -> list[Row]:
-        """Return the rows of the cap in a plan before AUTO has chosen.
+    def open_rows(self, _query: Asked, _least: FrameQuery, _state: State, _reader: Reader, /) -> list[Row]:
+        """Return the rows of a plan before AUTO has chosen that stand before those of its frame.
 
         Args:
             query: the plan.
@@ -175,29 +268,8 @@ class CappedKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
             reader: who asks.
 
         """
+        return []
 
-
-@runtime_checkable
-class FixedNoiseKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
-    """A kind whose counts and sums have a noise that text, policy and level fix, whatever the data are."""
-
-    def at(self, query: Asked_contra, rho: float, /) -> PrivateQuery:
-        """Return the query at a level of rho, all parts together."""
-
-    def columns(self, query: Asked_contra, /) -> tuple[ColumnReceipt, ...]:
-        """Return the noise of each column of a query by rho, as it is drawn at the level asked for.
-
-        A column has the largest noise of all parts.
-
-        Raises:
-            CalibrationError: a level rounds to nothing, or its noise cannot be drawn.
-
-        """
-
-    def guarantee(self, query: Asked_contra, /) -> tuple[float, float]:
-        """Return (epsilon, delta) of a query by rho alone at the level asked for, both rounded up.
-
-        Raises:
-            CalibrationError: a level rounds to nothing, its noise cannot be drawn, or no threshold has its delta.
-
-        """
+    def noised(self, query: Asked, _state: State, _reader: Reader, /) -> FrameQuery:
+        """Return the part whose statistics are noised, at its level."""
+        return query.first

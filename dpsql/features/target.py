@@ -14,7 +14,7 @@ import bisect
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -23,9 +23,9 @@ from dpsql.cascade.left_out import chain_hash
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.seen import seen_top
 from dpsql.errors import BudgetError, CalibrationError
-from dpsql.features.auto_price import open_prices_of, open_terms_of
+from dpsql.features.auto_price import OpenTerms, open_prices_of, open_terms_of
 from dpsql.features.cap_guarantee import guarantee_of_cap, receipt_of_cap, with_guarantee_of_cap
-from dpsql.features.query_kind import OpenQueryKind, OpenTerms
+from dpsql.features.query_kind import QueryKind
 from dpsql.features.target_levels import (
     at_step,
     cap_nano,
@@ -69,7 +69,7 @@ from dpsql.release.inquiry import Inquiry
 from dpsql.release.left_out import SHARE, SHARE_OF_TARGET
 from dpsql.release.left_out_stage import hold_for_left_out, numbers_alone, require_left_out_runs
 from dpsql.release.noisy_table import noisy_table
-from dpsql.release.offer import Offer, offers_of
+from dpsql.release.offer import Offer
 from dpsql.release.offer_caps import with_caps
 from dpsql.release.points import shown_frame
 from dpsql.release.stage import (
@@ -77,18 +77,23 @@ from dpsql.release.stage import (
     FrameValues,
     bounding_salt,
     charge_offers,
-    prepare_stage,
+    prepare,
     read_frame,
-    reading_of,
     release_frame,
-    release_stage,
+    release_prepared,
 )
+from dpsql.release.stages import Stage
 from dpsql.state import Charged, State, Stop
 
 
-@dataclass(frozen=True, slots=True)
-class WithinTargetKind:
+class WithinTargetKind(QueryKind[WithinTarget]):
     """Queries whose level rises until their numbers are within a relative error."""
+
+    def stages(self, query: WithinTarget, state: State, reader: Reader) -> Iterator[Stage]:
+        """Yield the last step: at the cap, or where the question stopped for the reader."""
+        part, stop = query.first, state.history.stop(_question(query), reader.name)
+        level_nano = stop.rho_nano if stop else _last_nano(part, steps_up(part), state, reader)
+        yield _stage_at(part, level_nano, state, reader)
 
     def capped(self, query: WithinTarget) -> WithinTarget:
         """Return the query with its cap in rho, and with the window of its private keys."""
@@ -97,18 +102,6 @@ class WithinTargetKind:
     def asked_cap(self, query: WithinTarget) -> tuple[str, float]:
         """Return the option that says the cap, and its value."""
         return query.cap
-
-    def offers(self, query: WithinTarget, state: State, reader: Reader) -> tuple[Offer, ...]:
-        """Return how the last step would be served: at the cap, or where the question stopped for the reader."""
-        stop = state.history.stop(_question(query), reader.name)
-        if stop:
-            return (_offer_at(query.first, stop.rho_nano, state, reader),)
-        return (_last_offer(query.first, steps_up(query.first), state, reader),)
-
-    def require_runs(self, query: WithinTarget, runtime: Runtime, reader: Reader) -> None:
-        """Find out that the frame can be read where it may be drawn."""
-        (offer,) = self.offers(query, runtime.state, reader)
-        reading_of(offer, runtime)
 
     def release(self, query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
         """Release step after step on one reading, and return the groups of the last one."""
@@ -140,9 +133,6 @@ class WithinTargetKind:
         """Return the rows of the target before AUTO has chosen."""
         return open_target_rows(query, least, state, reader)
 
-    def require_open_runs(self, query: WithinTarget, runtime: Runtime, reader: Reader) -> None:
-        """Do nothing: the frames that AUTO may choose are tried with its histograms."""
-
     def open_terms(self, query: WithinTarget, first: Calibration, _state: State, reader: Reader) -> OpenTerms:
         """Return the terms of the last step, whose price is that of the cap."""
         epsilon, delta = guarantee_of_cap(query.first, first.histogram, first.levels, cap_nano(query.first))
@@ -156,12 +146,8 @@ class WithinTargetKind:
         reader.require(cap_nano(query.first))
         yield from ((most_nano(query.first), delta_units) for _, delta_units in open_prices_of(options, reader))
 
-    def noised(self, query: WithinTarget, _state: State, _reader: Reader) -> tuple[FrameQuery, ...]:
-        """Return the only part, at the highest level."""
-        return query.parts
 
-
-KIND: OpenQueryKind[WithinTarget] = WithinTargetKind()
+KIND = WithinTargetKind()
 
 
 def _question(query: WithinTarget) -> str:
@@ -266,16 +252,16 @@ def _release_last(query: WithinTarget, stop: Stop, runtime: Runtime, inquiry: In
         BudgetError: others took the budget meanwhile; the steps are stored.
 
     """
-    stage = prepare_stage([at_step(query.first, stop.rho_nano)], runtime, inquiry.reader)
-    if is_new and not any(offer.draws_left_out for offer in stage.offers):
+    (offer,) = _stage_at(query.first, stop.rho_nano, runtime.state, inquiry.reader).offers(runtime.state)
+    if is_new and not offer.draws_left_out:
         return Charged()
-    levels, most_nano = levels_at(query.first, steps_up(query.first)[-1]), highest_nano(query.first)
-    offers = (with_guarantee_of_cap(one, most_nano, runtime.state) for one in stage.offers)
-    return release_stage(replace(stage, offers=tuple(with_caps(one, levels) for one in offers)), runtime, inquiry)
+    offer = with_caps(offer, levels_at(query.first, steps_up(query.first)[-1]))
+    charged, _ = release_prepared(prepare([offer], runtime), runtime, inquiry)
+    return charged
 
 
-def _last_offer(part: FrameQuery, levels: Sequence[int], state: State, reader: Reader) -> Offer:
-    """Return how the last step would be served: at the highest level, or at one that is free if none can be drawn.
+def _last_nano(part: FrameQuery, levels: Sequence[int], state: State, reader: Reader) -> int:
+    """Return the level of the last step: the highest, or one that is free if none can be drawn.
 
     Raises:
         AccessError, CalibrationError: the reader, or the number of points that are stored, allows neither.
@@ -284,24 +270,41 @@ def _last_offer(part: FrameQuery, levels: Sequence[int], state: State, reader: R
     # a cap between two levels of a window is no lower than it says
     reader.require(cap_nano(part))
     try:
-        return _offer_at(part, levels[-1], state, reader)
+        _offer_at(part, levels[-1], state, reader)
     except CalibrationError:
         # no rise is left
         free = _free_place(part, levels, state, reader)
         if free < 0:
             raise
-        return _offer_at(part, levels[free], state, reader)
+        return levels[free]
+    return levels[-1]
+
+
+def _last_offer(part: FrameQuery, levels: Sequence[int], state: State, reader: Reader) -> Offer:
+    """Return how the last step would be served.
+
+    Raises:
+        AccessError, CalibrationError: as `_last_nano`.
+
+    """
+    return _offer_at(part, _last_nano(part, levels, state, reader), state, reader)
+
+
+def _stage_at(part: FrameQuery, level_nano: int, state: State, reader: Reader) -> Stage:
+    """Return a step as a stage, with the guarantee of the cap, as released numbers choose the step."""
+    served = partial(with_guarantee_of_cap, most_nano=highest_nano(part), state=state)
+    return Stage((at_step(part, level_nano),), reader, served=served)
 
 
 def _offer_at(part: FrameQuery, level_nano: int, state: State, reader: Reader) -> Offer:
-    """Return how a step is served, with the guarantee of the cap, as released numbers choose the step.
+    """Return how a step is served.
 
     Raises:
-        AccessError, CalibrationError: as `offers_of`.
+        AccessError, CalibrationError: as `Stage.offers`.
 
     """
-    (offer,) = offers_of([at_step(part, level_nano)], state, reader)
-    return with_guarantee_of_cap(offer, highest_nano(part), state)
+    (offer,) = _stage_at(part, level_nano, state, reader).offers(state)
+    return offer
 
 
 def _free_place(part: FrameQuery, levels: Sequence[int], state: State, reader: Reader) -> int:

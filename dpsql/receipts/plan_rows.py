@@ -22,6 +22,7 @@ from dpsql.receipts.offer_receipt import column_receipts, notes
 from dpsql.receipts.receipt import ColumnReceipt
 from dpsql.release.estimates import Z_95, noise_sigma
 from dpsql.release.offer import Offer, shown_threshold
+from dpsql.release.stages import amounts_of
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO
 
 Row = tuple[str, str, str]
@@ -37,9 +38,7 @@ def price_rows(query: PrivateQuery, offers: Iterable[Offer], beside: str = "") -
         beside: what is said after the price in rho.
 
     """
-    items = [item for offer in offers for item in offer.items]
-    amounts = sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
-    return amount_rows(query, *amounts, beside)
+    return amount_rows(query, *amounts_of(offers), beside)
 
 
 def amount_rows(query: PrivateQuery, rho_nano: int, delta_units: int, beside: str = "") -> list[Row]:

@@ -1,11 +1,11 @@
-"""Steps 4 to 7 for frames that are released together: offer, charge, exact values, points.
+"""Steps 5 to 7 for frames that are released together: charge, exact values, points.
 
 Charge, read, draw, store, show, in this order. The charge is durable before any raw row is read; a point is durable
 before anything of it is shown. What was charged but never stored was never shown, and asking the same again uses that
 charge up.
 
 A frame is *read* once and may be *released* several times on that reading, each time with an offer and a charge of its
-own (`charge_offers`, `read_frame`, `release_frame`). `release_stage` does it once for each frame of a stage.
+own (`charge_offers`, `read_frame`, `release_frame`). `release_prepared` does it once for each frame.
 
 Where rows changed within a version, first sums on frozen groups would mix days, and the curator is told. Nothing else
 may depend on a mark of a table. An answer, a price or a refusal that hung on the number of rows would tell of one
@@ -26,7 +26,6 @@ from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Mark
 from dpsql.model.frame import Frame, PublicKeys
 from dpsql.model.identity import base_hash, frame_hash
-from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.operations.dialect import text_literal
 from dpsql.release.coverage_values import read_coverage
@@ -35,7 +34,7 @@ from dpsql.release.exact import NOTHING_READ, Exact, Reading, Runtime, prepare_r
 from dpsql.release.inquiry import Inquiry
 from dpsql.release.later_keys import add_keys
 from dpsql.release.left_out_stage import hold_for_left_out, release_left_out, require_left_out_runs
-from dpsql.release.offer import Offer, offers_of
+from dpsql.release.offer import Offer
 from dpsql.release.points import new_points
 from dpsql.release.public_lists import PublicLists
 from dpsql.release.stored_beside import store_beside
@@ -57,16 +56,21 @@ class FrameValues:
     marks: tuple[TableMark, ...] = ()
     is_released: bool = False
 
+    def has(self, reading: Reading) -> bool:
+        """Check whether these are the values of a reading, too."""
+        return self.exact.values.keys() >= {*reading.due, *(reading.coverage.coverage if reading.coverage else ())}
+
     def __repr__(self) -> str:
         return "FrameValues(…)"
 
 
 NO_VALUES = FrameValues(NOTHING_READ)
 """Values of a frame of which nothing is drawn."""
+NOTHING_EARLIER: Mapping[Frame, FrameValues] = {}
 
 
 @dataclass(frozen=True)
-class Stage:
+class Prepared:
     """Frames that are released together, with all of it that can fail before the charge; nothing is charged yet.
 
     Attributes:
@@ -81,44 +85,43 @@ class Stage:
     keys: pa.Table | None = None
 
 
-def prepare_stage(
-    parts: Sequence[FrameQuery], runtime: Runtime, reader: Reader, shown_keys: pa.Table | None = None
-) -> Stage:
-    """Find out how frames are served, and that they can be released; charges and reads nothing.
+def prepare(offers: Sequence[Offer], runtime: Runtime, keys: pa.Table | None = None) -> Prepared:
+    """Find out that frames can be released as they are offered; charges, stores and reads nothing.
 
     Args:
-        parts: as `offer.current` gives them.
+        offers: how the frames are served.
         runtime: what the steps run on.
-        reader: who asks.
-        shown_keys: keys of the groups that a frame of other rows is outside of.
+        keys: those of the groups that a frame of other rows is outside of.
 
     Raises:
-        AccessError, CalibrationError: the reader, or the precision of the noise, does not allow it.
         ReleaseError: the list of public keys changed since the plan, or the rows that are needed are gone.
         SchemaError: the database cannot run a bounded query.
 
     """
-    offers = offers_of(parts, runtime.state, reader)
-    # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
-    readings = tuple(reading_of(offer, runtime, shown_keys) for offer in offers)
-    return Stage(offers, readings, shown_keys)
+    return Prepared(tuple(offers), tuple(_reading_of(offer, runtime, keys) for offer in offers), keys)
 
 
-def reading_of(offer: Offer, runtime: Runtime, shown_keys: pa.Table | None = None) -> Reading | None:
-    """Return the reading of the numbers that an offer draws. Return None if it draws none.
-
-    Raises:
-        ReleaseError, SchemaError: as `prepare_stage`.
-
-    """
+def _reading_of(offer: Offer, runtime: Runtime, keys: pa.Table | None) -> Reading | None:
+    """Return the reading of the numbers that an offer draws. Return None if it draws none."""
     if offer.draws_left_out:
         require_left_out_runs(offer, runtime)
     numbers = tuple(one for one in offer.drawn if one.kind not in LEFT_OUT_KINDS)
-    return prepare_reading(offer.query.frame, numbers, runtime, shown_keys) if numbers else None
+    return prepare_reading(offer.query.frame, numbers, runtime, keys) if numbers else None
 
 
-def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
-    """Charge a stage; then read each frame, draw what is not stored, and store it with its release.
+def release_prepared(
+    prepared: Prepared, runtime: Runtime, inquiry: Inquiry, earlier: Mapping[Frame, FrameValues] = NOTHING_EARLIER
+) -> tuple[Charged, dict[Frame, FrameValues]]:
+    """Charge frames together; then read each, draw what is not stored, and store it with its release.
+
+    Args:
+        prepared: the frames.
+        runtime: what the steps run on.
+        inquiry: who asks.
+        earlier: values that were read for the same question; a frame with all that it needs is not read again.
+
+    Returns:
+        What was charged, and the values of each frame for the next release.
 
     Raises:
         BudgetError: nothing was charged or read.
@@ -127,16 +130,21 @@ def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
             released once, meanwhile; the charge stays.
 
     """
-    charged = charge_offers(stage.offers, runtime, inquiry)
-    for offer, reading in zip(stage.offers, stage.readings, strict=True):
+    charged, found = charge_offers(prepared.offers, runtime, inquiry), dict(earlier)
+    for offer, reading in zip(prepared.offers, prepared.readings, strict=True):
+        frame, values = offer.query.frame, NO_VALUES
         if offer.draws_left_out:
-            hold_for_left_out(offer, reading, bounding_salt(offer.query.frame, runtime), runtime)
-        values = read_frame(reading, charged, runtime, inquiry.timeout_seconds) if reading else NO_VALUES
-        release_frame(offer, values, charged, runtime, inquiry)
+            hold_for_left_out(offer, reading, bounding_salt(frame, runtime), runtime)
+        if reading:
+            values = earlier.get(frame, NO_VALUES)
+            if not values.has(reading):
+                values = read_frame(reading, charged, runtime, inquiry.timeout_seconds)
+        after = release_frame(offer, values, charged, runtime, inquiry)
+        found |= {frame: after} if reading else {}
         if offer.draws_left_out:
-            salt, share = bounding_salt(offer.query.frame, runtime), inquiry.left_out_share
-            release_left_out(offer, stage.keys, charged, runtime, salt, share, inquiry.timeout_seconds)
-    return charged
+            salt, share = bounding_salt(frame, runtime), inquiry.left_out_share
+            release_left_out(offer, prepared.keys, charged, runtime, salt, share, inquiry.timeout_seconds)
+    return charged, found
 
 
 def charge_offers(offers: Sequence[Offer], runtime: Runtime, inquiry: Inquiry) -> Charged:

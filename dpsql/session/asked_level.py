@@ -18,9 +18,10 @@ from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError
 from dpsql.features.auto import PlanAgain
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.auto_price import open_price
-from dpsql.features.kinds import asked_cap, kind_of
+from dpsql.features.kinds import kind_of
 from dpsql.model.private_query import PrivateQuery
 from dpsql.release.offer import current
+from dpsql.release.stages import price_of
 from dpsql.session.told_level import MANTISSAS, TWO_DIGITS, AskedLevel, TwoDigits
 from dpsql.sql.levels import with_levels
 from dpsql.sql.statements import SelectStatement
@@ -58,7 +59,7 @@ Plan = Callable[[SelectStatement, Mapping[str, object]], Planned]
 
 def _level_of(query: PrivateQuery) -> AskedLevel:
     """Return the level of a query in its own words."""
-    request, cap = query.whole_request, asked_cap(query)
+    request, cap = query.whole_request, kind_of(query).asked_cap(query)
     if cap is not None:
         return AskedLevel(*cap, TWO_DIGITS)
     if request.target is not None:
@@ -210,4 +211,4 @@ def _price(planned: Planned) -> tuple[ChargeItem, ...]:
     if query.first.is_open:
         return (*open_price(query.first), price_of_outcomes(query, planned.again, state, reader))
     query = query.mapped(lambda part: current(part, state, reader))
-    return tuple(item for offer in kind_of(query).offers(query, state, reader) for item in offer.items)
+    return price_of(kind_of(query).offers(query, state, reader))

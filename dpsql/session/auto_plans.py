@@ -10,7 +10,7 @@ from dpsql.engine import Definitions, redefined
 from dpsql.errors import StateError
 from dpsql.features.auto import PlanAgain, release_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
-from dpsql.features.kinds import open_kind_of
+from dpsql.features.kinds import kind_of
 from dpsql.features.known_keys import awaits_keys, draw_first_round
 from dpsql.model.identity import base_hash, query_hash
 from dpsql.model.private_query import PrivateQuery
@@ -74,7 +74,7 @@ def chosen_plan(
         query, reader = chosen.query, chosen.reader
         if query.first.is_open:
             # what comes after AUTO fails before it is charged
-            open_kind_of(query).require_open_runs(query, runtime, reader)
+            kind_of(query).require_open_runs(query, runtime, reader)
             later = price_of_outcomes(query, again, runtime.state, reader)
             charge = release_histograms(query.first, runtime, reader, timeout_seconds, later)
             chosen = replace(chosen, auto_charge=chosen.auto_charge + charge)

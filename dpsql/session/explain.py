@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_price import may_come, open_price
-from dpsql.features.kinds import kind_of, open_kind_of
-from dpsql.features.query_kind import CappedKind
+from dpsql.features.kinds import kind_of
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.frame import PRESENCE
@@ -71,8 +70,8 @@ def _open_rows(asked_query: PrivateQuery, state: State, reader: Reader) -> list[
     options = [current(option, state, reader) for option in may_come(query)]
     calibrations = [calibrate(option, held_histogram(option, state)) for option in options]
     items = open_price(query)
-    open_kind = open_kind_of(asked_query)
-    terms = open_kind.open_terms(asked_query, calibrations[0], state, reader)
+    kind = kind_of(asked_query)
+    terms = kind.open_terms(asked_query, calibrations[0], state, reader)
     asked = list(zip(query.auto, query.auto_levels, strict=True))
     numbers = [
         (
@@ -89,10 +88,8 @@ def _open_rows(asked_query: PrivateQuery, state: State, reader: Reader) -> list[
         for one, level in asked
         if isinstance(one, AutoBounds)
     ]
-    kind = kind_of(asked_query)
-    of_cap = kind.open_rows(asked_query, options[0], state, reader) if isinstance(kind, CappedKind) else []
     rows = [
-        *of_cap,
+        *kind.open_rows(asked_query, options[0], state, reader),
         *frame_rows(query.frame),
         *(numbers or [("frame", "max_groups", groups_sentence(query.frame))]),
         *bounds,
@@ -100,7 +97,7 @@ def _open_rows(asked_query: PrivateQuery, state: State, reader: Reader) -> list[
         ("mechanism", "this query alone", f"epsilon = {terms.epsilon:.6g}, delta = {terms.delta:.6g}"),
     ]
     for option, whole in zip(options, calibrations, strict=True):
-        (noised,) = open_kind.noised(replace(asked_query, parts=(option, *asked_query.parts[1:])), state, reader)
+        noised = kind.noised(replace(asked_query, parts=(option, *asked_query.parts[1:])), state, reader)
         calibration = whole if noised == option else calibrate(noised, held_histogram(noised, state))
         sigma = noise_sigma(PRESENCE, calibration.levels[0].sigma, calibration.histogram)
         # keys that are selected first have a part of the level, which numbers may get

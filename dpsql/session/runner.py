@@ -26,7 +26,7 @@ from dpsql.errors import (
 )
 from dpsql.features.auto import PlanAgain, bound, prepare_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
-from dpsql.features.kinds import kind_of, open_kind_of, with_cap
+from dpsql.features.kinds import kind_of
 from dpsql.model.environment import Environment, folded
 from dpsql.model.identity import base_hash, query_hash
 from dpsql.model.private_query import After, FoundBounds, PrivateQuery
@@ -104,7 +104,8 @@ class StatementRunner:
         policy = state.policy()
         cleared = Reader.of(reader, policy)
         outside = environment(policy, engine or self.engine, self.sandbox, cleared, state.history)
-        query = with_cap((plans or self._plans).plan(statement, options, outside, reader))
+        query = (plans or self._plans).plan(statement, options, outside, reader)
+        query = kind_of(query).capped(query)
         if query.first.auto:
             choose = partial(bound, query, _planner(statement, outside, options), state, cleared)
             query = choose()
@@ -315,7 +316,9 @@ def _planner(statement: SelectStatement, outside: Environment, options: Mapping[
     """Return the function that plans a SELECT by bounds that AUTO finds."""
 
     def planned(found: FoundBounds) -> PrivateQuery:
-        return with_cap(plan_query(statement, outside, options, found))
+        query = plan_query(statement, outside, options, found)
+        capped: PrivateQuery = kind_of(query).capped(query)
+        return capped
 
     return planned
 
@@ -368,7 +371,7 @@ def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
     """
     if query.first.is_open:
         prepare_histograms(query.first, runtime)
-        open_kind_of(query).require_open_runs(query, runtime, reader)
+        kind_of(query).require_open_runs(query, runtime, reader)
         return
     query = query.mapped(lambda part: current(part, runtime.state, reader))
     kind_of(query).require_runs(query, runtime, reader)

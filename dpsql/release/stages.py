@@ -1,0 +1,174 @@
+"""The stages of a query: frames that are released together, one stage after the other.
+
+A kind of query yields its stages (`dpsql/features/query_kind.py`). The same stages are released here, and explained and
+priced elsewhere by what is stored. Each stage is an offer, a charge, a reading and points of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from dpsql.cascade.reader import Reader
+from dpsql.model.private_query import FrameQuery
+from dpsql.release.claims import Claim
+from dpsql.release.exact import Runtime, no_keys
+from dpsql.release.inquiry import Inquiry
+from dpsql.release.later_keys import add_keys
+from dpsql.release.noisy_table import noisy_table
+from dpsql.release.offer import Offer, offers_of
+from dpsql.release.stage import NOTHING_EARLIER, Prepared, prepare, release_prepared
+from dpsql.state import Charged, ChargeItem, Spent, State
+
+
+def as_offered(offer: Offer) -> Offer:
+    """Return an offer as it is."""
+    return offer
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Frames that are released together; nothing is charged or read yet.
+
+    Attributes:
+        parts: their queries, as `offer.current` gives them.
+        reader: who asks, with what earlier stages leave of their clearance.
+        keys: keys of the groups that a frame of other rows is outside of.
+        on_shown_keys: whether the numbers are released on the keys that the stages before have shown.
+        served: changes how a frame is served, by what is stored.
+        drawn_once: whether each frame is drawn a single time, as a round of key selection is.
+        claim: the most that the query may be charged, if its charge follows from the stages before.
+
+    """
+
+    parts: tuple[FrameQuery, ...]
+    reader: Reader
+    keys: pa.Table | None = None
+    on_shown_keys: bool = False
+    served: Callable[[Offer], Offer] = as_offered
+    drawn_once: bool = False
+    claim: Claim | None = None
+
+    def offers(self, state: State) -> tuple[Offer, ...]:
+        """Return how the frames are served.
+
+        Raises:
+            AccessError, CalibrationError: as `offers_of`.
+
+        """
+        return tuple(map(self.served, offers_of(self.parts, state, self.reader)))
+
+    def prepared(self, runtime: Runtime, shown: pa.Table | None = None) -> Prepared:
+        """Find out how the frames are served, and that they can be released; charges, stores and reads nothing.
+
+        Args:
+            runtime: what the steps run on.
+            shown: keys that the stages before have shown; None if they are not released yet.
+
+        Raises:
+            AccessError, CalibrationError: the reader, or the precision of the noise, does not allow it.
+            ReleaseError, SchemaError: as `prepare`.
+
+        """
+        keys = self.keys
+        if self.on_shown_keys:
+            keys = no_keys(self.parts[0].frame) if shown is None else shown
+        return prepare(self.offers(runtime.state), runtime, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A frame that was released.
+
+    Attributes:
+        offer: how it is served; all of it is stored.
+        charged: its price.
+        keys: those that its numbers were released on, if these were selected first.
+
+    """
+
+    offer: Offer
+    charged: Charged
+    keys: pa.Table | None = None
+
+
+def release_stages(
+    stages: Iterable[Stage], runtime: Runtime, inquiry: Inquiry, first: Prepared | None = None
+) -> tuple[Released, ...]:
+    """Release one stage after the other: charge, read once for each frame, draw, store.
+
+    Args:
+        stages: each is asked for when those before it are stored.
+        runtime: what the steps run on.
+        inquiry: who asks. What AUTO charged is recorded with the stage that it chose for, and what was charged for a
+            first round with the first stage.
+        first: the first stage, if it is prepared already.
+
+    Raises:
+        DpsqlError: as `Stage.prepared` and `release_prepared`.
+
+    """
+    released: list[Released] = []
+    values = dict(NOTHING_EARLIER)
+    for stage in stages:
+        shown = None
+        if stage.on_shown_keys:
+            shown = shown_together([one.offer for one in released], runtime)
+            add_keys(stage.parts[0].frame, shown, runtime)
+        is_ready = first is not None and not released
+        prepared = first if first and is_ready else stage.prepared(runtime, shown)
+        before = Charged() if released else inquiry.first_charge
+        if any(part.auto for part in stage.parts):
+            before += inquiry.auto_charge
+        asked = replace(inquiry, reader=stage.reader, auto_charge=before, claim=inquiry.claim or stage.claim)
+        charged, values = release_prepared(prepared, runtime, replace(asked, drawn_once=stage.drawn_once), values)
+        # frames of one stage are charged together
+        paid = [charged] if len(prepared.offers) == 1 else [charged.part(offer.items) for offer in prepared.offers]
+        paid[0] += before
+        released += (Released(*one, prepared.keys) for one in zip(prepared.offers, paid, strict=True))
+    return tuple(released)
+
+
+def offers_of_stages(stages: Iterable[Stage], state: State) -> tuple[Offer, ...]:
+    """Return how the frames of stages are served, by what is stored.
+
+    Raises:
+        AccessError, CalibrationError: as `Stage.offers`.
+
+    """
+    return tuple(offer for stage in stages for offer in stage.offers(state))
+
+
+def shown_together(offers: Sequence[Offer], runtime: Runtime) -> pa.Table:
+    """Return the keys that several releases show, each once."""
+    found = pa.concat_tables([noisy_table(offer, runtime.state.side_table) for offer in offers])
+    # a key that passed the threshold of a lower point of one round may be selected by a later one too
+    return runtime.sandbox.run("SELECT DISTINCT * FROM found", {"found": found})
+
+
+def price_of(offers: Iterable[Offer]) -> tuple[ChargeItem, ...]:
+    """Return the price of offers that follow each other: a statistic that rises several times costs its last level."""
+    found: dict[str, ChargeItem] = {}
+    for item in (item for offer in offers for item in offer.items):
+        before = found.get(item.statistic_hash)
+        found[item.statistic_hash] = _together(before, item) if before else item
+    return tuple(found.values())
+
+
+def amounts_of(offers: Iterable[Offer]) -> tuple[int, int]:
+    """Return nano-rho and delta units of the price of offers that follow each other."""
+    items = price_of(offers)
+    return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
+
+
+def _together(before: ChargeItem, item: ChargeItem) -> ChargeItem:
+    """Return the price of two rises of a statistic, both from what is stored; each has imprecision of its own."""
+    taken = [one.taken or Spent(one.rho_nano, one.delta_units) for one in (before, item)]
+    return replace(
+        item,
+        rho_nano=max(before.rho_nano, item.rho_nano),
+        delta_units=before.delta_units + item.delta_units,
+        taken=Spent(max(one.rho_nano for one in taken), sum(one.delta_units for one in taken)),
+    )
