@@ -42,12 +42,14 @@ class OtherGroupKind(QueryKind[WithOtherGroup]):
     """Queries with one more row, for the groups that are not shown."""
 
     def stages(self, query: WithOtherGroup, state: State, reader: Reader) -> Iterator[Stage]:
-        """Yield the groups and then the row; before the groups are stored, the row as if nothing is stored of it."""
+        """Yield the groups and then the row; while groups are to be drawn, the row as if nothing is stored of it."""
         yield Stage(query.parts, reader)
         (groups,) = offers_of(query.parts, state, reader)
         dearest = _dearest_row(query, groups, reader)
-        if groups.items:
-            yield replace(dearest, keys=no_keys(query.first.frame))
+        if any(serving.steps for serving in groups.servings):
+            # of groups that cost nothing the row is known, and found before it is charged, once they are stored
+            if groups.items:
+                yield replace(dearest, keys=no_keys(query.first.frame))
             return
         keys = shown_key_table(groups, state.side_table)
         frame = outside_of(query.row.frame, groups.query.frame, digest(keys))

@@ -158,10 +158,10 @@ class QueryKind(ABC, Generic[Asked]):
 
         """
         ways, receipt = self.require_all(query, runtime, inquiry)
-        only = ways[0][0] if len(ways) == len(ways[0]) == 1 else None
+        first = ways[0][0] if len(ways) == len(ways[0]) == 1 else None
         stages = self.stages(query, runtime.state, inquiry.reader)
-        released = release_stages(stages, runtime, inquiry, only)
-        if not only:
+        released = release_stages(stages, runtime, inquiry, first)
+        if not first or len(released) > len(first.offers):
             receipt = self.receipt(query, [one.offer for one in released], runtime.state)
         return self.answer(query, released, with_prices(receipt, released), runtime, inquiry.reader)
 

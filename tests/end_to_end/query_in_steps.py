@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 
 from dpsql.cascade.reader import Reader
 from dpsql.features.query_kind import QueryKind
+from dpsql.mechanism.calibrate import calibrate
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.frame import NANO
 from dpsql.model.private_query import PrivateQuery
 from dpsql.release.stages import Stage
 from dpsql.state import State
@@ -28,8 +31,11 @@ class InStepsKind(QueryKind[InSteps]):
     def stages(self, query: InSteps, _state: State, reader: Reader) -> Iterator[Stage]:
         """Yield the same frame at each level."""
         part = query.first
+        whole = calibrate(part, histogram_of(part.frame)).rho_nano
+        by_auto = sum(level.share_nano for level in part.auto_levels)
         for step in PARTS_OF_RHO:
-            yield Stage((replace(part, request=part.request.at(step * (part.request.rho or 0.0))),), reader)
+            request = part.request.at((step * whole + by_auto) / NANO)
+            yield Stage((replace(part, request=request),), reader)
 
 
 KIND = InStepsKind()

@@ -13,7 +13,7 @@ import dpsql
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import CalibrationError
 from dpsql.features import half_width
-from dpsql.features.kinds import fixed_noise_kind_of
+from dpsql.features.kinds import kind_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import PrivateQuery
 from dpsql.sql.statements import SelectStatement, read_statement
@@ -145,12 +145,12 @@ def level_of(query: PrivateQuery) -> int:
 
 def has_smallest_level(question: Question, query: PrivateQuery) -> bool:
     """Check that the level is enough, and that one nano-rho less is not."""
-    kind, nano = fixed_noise_kind_of(query), level_of(query)
+    kind, nano = kind_of(query), level_of(query)
     if question.is_too_wide(kind.columns(query)):
         return False
     try:
         below = kind.at(query, (nano - 1) / NANO)
-        return question.is_too_wide(fixed_noise_kind_of(below).columns(below))
+        return question.is_too_wide(kind_of(below).columns(below))
     except CalibrationError:
         # noise of that size cannot be drawn
         return True
@@ -196,7 +196,7 @@ def test_receipts_have_the_half_widths_of_the_search(session: dpsql.Session, for
             assert one.half_width_95 * NORMAL[question.confidence] / NORMAL[0.95] <= most * ROUNDING
     # the same text by rho, planned without any search
     below = question.planned(session, {"rho": (nano - 1) / NANO})
-    assert question.is_too_wide(fixed_noise_kind_of(below).columns(below))
+    assert question.is_too_wide(kind_of(below).columns(below))
 
 
 smallest_level = half_width.smallest_level
