@@ -48,7 +48,7 @@ def outcomes(base: Path, asked: Sequence[tuple[int, Trial]]) -> tuple[list[list[
         plan.write_text(json.dumps([asdict(trial) | {"number": number} for number, trial in asked]), encoding="utf-8")
         files = {tree: folder / f"{side}.json" for side, tree in (("base", base), ("here", ROOT))}
         running = [asked_in(tree, plan, file) for tree, file in files.items()]
-        if any([process.wait() for process in running]):
+        if sum(process.wait() != 0 for process in running):
             sys.exit("a process failed; nothing was compared")
         before, here = (json.loads(file.read_text(encoding="utf-8")) for file in files.values())
     return before, here
@@ -59,7 +59,11 @@ def difference(before: Outcome, here: Outcome) -> Iterator[str]:
     for name in sorted(before.keys() | here.keys()):
         old, new = (side.get(name, "(nothing)").splitlines() for side in (before, here))
         if old != new:
-            found = [line for line in difflib.unified_diff(old, new, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))]
+            found = [
+                line
+                for line in difflib.unified_diff(old, new, n=0, lineterm="")
+                if not line.startswith(("---", "+++", "@@"))
+            ]
             yield f"  {name}:"
             yield from (f"    {line[:300]}" for line in found[:MOST_LINES])
             if len(found) > MOST_LINES:
@@ -90,16 +94,19 @@ def main() -> None:
     for (number, trial), old, new in zip(asked, before, here, strict=True):
         last = Question("the state file at the end of the session")
         for place, question in enumerate((*trial.questions, last)):
-            title = f"session {number} ({trial.theme}), question {place}, {question.reader}, {question.crash or 'no'} crash"
+            crash = f", crash at the {question.crash}" if question.crash else ""
+            title = f"session {number} ({trial.theme}), question {place}, {question.reader}{crash}"
             if question is not last:
                 ends[ending(new[place])] += 1
                 if arguments.list:
-                    print(f"{title}\n  {question.text}\n  {new[place].get('error', 'answered')[:300]}\n  {new[place]['crash']}")
+                    print(f"{title}\n  {question.text}\n  {new[place]['crash']} {new[place].get('error', '')[:300]}")
             if old[place] != new[place]:
                 different.append([title, f"  {question.text}", *difference(old[place], new[place])])
     print("\n".join(line for one in different[:MOST_SHOWN] for line in one))
     count = sum(ends.values())
-    print(f"{count} questions in {len(asked)} sessions, {len(different)} differ ({arguments.base}, seed {arguments.seed})")
+    print(
+        f"{count} questions in {len(asked)} sessions, {len(different)} differ ({arguments.base}, seed {arguments.seed})"
+    )
     print(", ".join(f"{number} {name}" for name, number in ends.most_common()))
     sys.exit(bool(different))
 

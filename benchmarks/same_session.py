@@ -8,7 +8,6 @@ It runs with the dpsql of either tree, so it may use nothing of dpsql that one o
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import hashlib
 import json
 import logging
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import Philox
 
 import dpsql
 from dpsql.engine import DuckDBEngine
@@ -38,26 +38,39 @@ _SALT_BYTES = 16
 
 
 class PlantedRandomness:
-    """The system's generator in a form that repeats, and fails where a crash is planted; so does a reading of rows."""
+    """The system's generators in a form that repeats, and fails where a crash is planted; so does a reading of rows.
+
+    Salts, noise and the module `secrets`, which DuckDB uses for names, have a stream each: one that is read more often
+    does not move another.
+    """
 
     def __init__(self) -> None:
         self.begin(0, "")
 
     def begin(self, seed: int, crash: str) -> None:
         """Begin a question: words depend on its seed alone."""
-        self._words = np.random.Philox(seed)
-        self.crash = crash
+        self._words: dict[tuple[str, bool], Philox] = {}
+        self._seed, self.crash = seed, crash
 
     def _crash(self, place: str, error: Exception) -> None:
         if self.crash == place:
             self.crash = f"{place} failed"
             raise error
 
+    def _bytes(self, door: str, size: int) -> bytes:
+        name = door, size == _SALT_BYTES
+        words = self._words.setdefault(name, Philox([self._seed, *door.encode(), size == _SALT_BYTES]))
+        return bytes(np.asarray(words.random_raw(-(-size // 8)), dtype=np.uint64).tobytes()[:size])
+
     def urandom(self, size: int) -> bytes:
         """Return the next bytes; a planted crash spares salts."""
         if size != _SALT_BYTES:
             self._crash("noise", OSError("planted"))
-        return bytes(np.asarray(self._words.random_raw(-(-size // 8)), dtype=np.uint64).tobytes()[:size])
+        return self._bytes("system", size)
+
+    def secrets(self, size: int) -> bytes:
+        """Return the next bytes of the module `secrets`."""
+        return self._bytes("secrets", size)
 
     def failing(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Return a method of the engine that fails first where a crash is planted."""
@@ -119,7 +132,9 @@ def of_state(path: Path) -> Outcome:
         for name in names:
             cursor = file.execute(f'SELECT rowid, * FROM "{name}" ORDER BY rowid')
             fields = [column[0] for column in cursor.description]
-            rows = [{field: one for field, one in zip(fields, row, strict=True) if field != "state_id"} for row in cursor]
+            rows = [
+                {field: one for field, one in zip(fields, row, strict=True) if field != "state_id"} for row in cursor
+            ]
             told[f"state: {name}"] = "\n".join(json.dumps(plain(row), ensure_ascii=False) for row in rows)
     return told
 
@@ -171,7 +186,7 @@ def main(tree: str, plan: str, written: str) -> None:
     assert Path(dpsql.__file__).is_relative_to(tree), f"{dpsql.__file__} is not in {tree}"
     planted = PlantedRandomness()
     os.urandom = planted.urandom
-    random._urandom = planted.urandom  # type: ignore[attr-defined]
+    random._urandom = planted.secrets  # type: ignore[attr-defined]
     for name in ("aggregate_units", "stream", "transaction"):
         setattr(DuckDBEngine, name, planted.failing(getattr(DuckDBEngine, name)))
     trials = json.loads(Path(plan).read_text(encoding="utf-8"))
