@@ -1,4 +1,4 @@
-"""Answers of the working tree beside a commit's: python benchmarks/same_answers.py --base COMMIT [--questions N].
+"""Answers of the working tree beside a commit's: python -m benchmarks.same_answers --base COMMIT [--questions N].
 
 Shows that a refactoring changes nothing. Both trees get the same random sessions, each in a process of its own, with
 noise and salts that repeat. Compared are, question by question, rows, receipt and printed texts of the answer, or type,
@@ -86,6 +86,10 @@ def main() -> None:
     parser.add_argument("--only", type=int, help=f"number of one session, 0 to {len(THEMES) - 1}")
     parser.add_argument("--list", action="store_true", help="print outcomes of all questions, too")
     arguments = parser.parse_args()
+    if not Path(__file__).resolve().is_relative_to(ROOT):
+        parser.error(
+            f"dpsql of {ROOT} is first on the path; start it in its own tree as python -m benchmarks.same_answers"
+        )
     asked = [(number, one) for number, one in enumerate(trials(arguments.seed, arguments.questions))]
     asked = [one for one in asked if arguments.only in (None, one[0])]
     with tree_of(git("rev-parse", f"{arguments.base}^{{commit}}")) as base:

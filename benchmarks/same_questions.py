@@ -58,7 +58,7 @@ level: rho = 0.01 | rho = 0.05 ×2 | rho = 0.2 ×2 | rho = 0.15 | rho = 1 | rho 
     | epsilon = 1, delta = 1e-6 | -
 cap: max_rho = 0.05 | max_rho = 0.5 ×2 | max_rho = 4 | max_epsilon = 1 | max_epsilon = 4
 error: 0.02 | 0.1 ×2 | 0.3
-width: 20 | 60 ×2 | 300 | {'n': 50} | {'n': 3000, 'x': 40} | 0.1
+width: 20 | 60 ×3 | 300 ×2 | {'n': 50} | {'n': 3000, 'x': 40} | 0.1
 asked: SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS
 number: count(*) ×2 | count(DISTINCT patient_id) ×2 | sum(cost) ×2 | avg(cost) | median(cost) | quantile_cont(cost, 0.9)
     | count(DISTINCT diagnosis) | stddev(cost) | count_if(cost > 250) | bool_or(cost > 450) | sum(cost) / count(*)
@@ -80,28 +80,37 @@ bounding: - ×5 | bounding = L2 | bounding = L0 | bounding = NORM
 coverage: - ×3 | coverage = FALSE | coverage = TRUE
 groups: - ×4 | max_groups_contributed = 1 | max_groups_contributed = 4 | max_groups_contributed = AUTO
 least: - ×5 | min_privacy_units_per_group = 5 | min_privacy_units_per_group = 20
+few: - ×2 | max_groups_contributed = 1 | max_groups_contributed = 2
 bounds: <bounding>, <coverage>, <groups>, <least>
-by_list: - ×6 | mechanism = GAUSSIAN | mechanism = CORRELATED_GAUSSIAN | mechanism = DISCRETE_CORRELATED_GAUSSIAN
-    | group_selection_strategy = GAUSSIAN_THRESHOLD | group_selection_strategy = PUBLIC_GROUPS
-by_threshold: - ×5 | own_threshold = TRUE | rho_ceiling = 4 | mechanism = GSHM | mechanism = CSH
+by_list: - | mechanism = GAUSSIAN | mechanism = CORRELATED_GAUSSIAN | group_selection_strategy = GAUSSIAN_THRESHOLD
+    | group_selection_strategy = PUBLIC_GROUPS
+by_threshold: - | own_threshold = TRUE | rho_ceiling = 4 | mechanism = GSHM
 
-public: <asked> (<level>, <by_list>, <bounds>) <open>, <numbers> <rows> ×4
+public: <asked> (<level>, <by_list>, <coverage>, <least>) <open>, <numbers> <rows> ×3
+    | <asked> (<level>, <bounds>) <open>, <plains> <rows> ×2
     | <asked> (<level>, <coverage>) <numbers> FROM <source> <filter>
-private: <asked> (<level>, <by_threshold>, <bounds>) <hidden>, <numbers> <rows> ×4
+discrete: <asked> (<level>, mechanism = DISCRETE_CORRELATED_GAUSSIAN, <few>, <least>) <open>, <numbers> <rows>
+private: <asked> (<level>, <by_threshold>, <coverage>, <few>, <least>) <hidden>, <numbers> <rows> ×3
+    | <asked> (<level>, <bounds>) <hidden>, <plains> <rows> ×2
+    | <asked> (<level>, top_k = 6, mechanism = CSH) <hidden>, <plains> <rows>
     | <asked> (<level>, top_k = 6) <hidden>, <plains> <rows>
     | <asked> (<level>, rho_window = [0.001, 4], delta = 1e-6) <hidden>, <plains> <rows>
     | <asked> (<level>, mechanism = MISRA_GRIES, sketch_size = 40) <hidden>, count(DISTINCT patient_id) AS n <rows>
 set: ROLLUP (city, urgent) | CUBE (city, urgent) | GROUPING SETS ((city, urgent), (urgent), ()) | city, ROLLUP (urgent)
-sets: <asked> (<level>, <bounds>) city, urgent, <plains> FROM <source> <filter> GROUP BY <set> <end> ×2
+sets: <asked> (<level>, <bounding>, <coverage>, <few>, <least>) city, urgent, <plains> FROM <source> <filter> GROUP
+      BY <set> <end> ×2
     | <asked> (<level>, <coverage>) diagnosis, <plains> FROM visits <filter> GROUP BY ROLLUP (diagnosis) <end>
     | <asked> (<level>) city, diagnosis, <plain> AS n, grouping_id(city, diagnosis) AS k
       FROM visits <filter> GROUP BY GROUPING SETS ((city, diagnosis), (diagnosis), ()) HAVING k < 3
-keys_alone: <asked> (<level>, <groups>, <least>) DISTINCT <hidden> FROM visits <filter>
+keys_alone: <asked> (<level>, <few>, <least>) DISTINCT <hidden> FROM visits <filter>
     | <asked> (<level>) <hidden> FROM visits <filter> GROUP BY ALL ORDER BY ALL
     | <asked> (<level>, group_selection_strategy = GAUSSIAN_THRESHOLD) DISTINCT <open> FROM visits
-keys_first: <asked> (<level>, mechanism = KEYS_FIRST, <bounding>, <coverage>, <groups>) <hidden>, <plains> <rows> ×2
-    | <asked> (<level>, mechanism = KEYS_FIRST, max_groups_contributed = 8) diagnosis, <plains> FROM visits GROUP BY 1
-other: <asked> (<level>, other_group = 'other', <coverage>, <least>) <hidden>, <plains> <rows> ×2
+keys_first: <asked> (<level>, mechanism = KEYS_FIRST, <bounding>, <coverage>, max_groups_contributed = 3) <hidden>,
+      <plains> <rows>
+    | <asked> (<level>, mechanism = KEYS_FIRST, max_groups_contributed = AUTO) diagnosis, <plains> FROM visits GROUP
+      BY 1
+named: diagnosis ×2 | diagnosis, urgent
+other: <asked> (<level>, other_group = 'other', <coverage>, <least>) <named>, <plains> <rows> ×2
     | <asked> (<level>, other_group = 'rest', bounding = L2, max_groups_contributed = 2) diagnosis, <plains> <rows>
 frame: ORDER BY day | ORDER BY day DESC | ORDER BY day ROWS BETWEEN 6 PRECEDING AND CURRENT ROW
 totals: <asked> (<level>, <coverage>) day, sum(count(*)) OVER (<frame>) AS n FROM visits <filter> GROUP BY day
@@ -114,10 +123,11 @@ goal: target_relative_error = <error>, <cap>, delta = 1e-6, <share>
 relative: <asked> (<goal>, <coverage>, <groups>) <open>, <plains> <rows> ×2
     | <asked> (<goal>, <coverage>) <hidden>, <plains> <rows> ×2 | <asked> (<goal>, <coverage>) <plains> FROM <source>
     | <asked> (<goal>) city, count(*) AS n, avg(cost) AS x, dp_within_target(n) AS close FROM visits GROUP BY city <end>
+width_of: count(*) AS n | count(DISTINCT patient_id) AS n, count(*) AS x | sum(cost) AS n, count(*) AS x
 sure: - ×3 | confidence = 0.9 | confidence = 0.99 | max_rho = 4 | max_epsilon = 1
-half: <asked> (target_half_width = <width>, delta = 1e-6, <sure>, <bounding>, <coverage>) <open>, <plains> <rows> ×2
-    | <asked> (target_half_width = <width>, delta = 1e-6, <sure>, <bounding>) <hidden>, <plains> <rows> ×2
-    | <asked> (target_half_width = <width>, <sure>, <coverage>) <numbers> FROM <source>
+half: <asked> (target_half_width = <width>, delta = 1e-6, <sure>, <coverage>) <open>, <width_of> <rows> ×2
+    | <asked> (target_half_width = <width>, delta = 1e-6, <sure>, <few>) <hidden>, <width_of> <rows> ×2
+    | <asked> (target_half_width = <width>, <sure>, <coverage>) <width_of> FROM <source>
     | <asked> (target_half_width = <width>) city, urgent, count(*) AS n FROM visits GROUP BY ROLLUP (city, urgent)
     | <asked> (target_half_width = <width>, max_rho = 4, delta = 1e-6) kind, count(*) AS n FROM bills GROUP BY kind
 given: <level> ×4 | target_half_width = 200, max_rho = 4 | target_relative_error = 0.2, <cap>
@@ -129,7 +139,7 @@ auto: <asked> (<given>, <coverage>) <bill> FROM bills GROUP BY kind <end> ×3
     | <asked> (<given>) <hidden>, sum(cost, contribution_bounds_per_group => AUTO) AS n <rows>
     | <asked> (<given>) city, avg(cost, contribution_bounds_per_row => AUTO) AS n FROM visits GROUP BY city
     | <asked> (<given>, bounding = NORM) city, sum(cost, contribution_norm => AUTO) AS n FROM visits GROUP BY city
-joined: <asked> (<level>, delta = 1e-6, <coverage>) dish, count(*) AS n FROM meals GROUP BY dish
+joined: <asked> (rho = 0.2, delta = 1e-6, <coverage>) dish, count(*) AS n FROM meals GROUP BY dish
     | <asked> (<level>, <groups>) city, dish, count(*) AS n FROM meals JOIN visits USING (visit_id) GROUP BY city, dish
     | <asked> (rho = 0.2) sex, count(*) AS n, avg(born) AS x FROM people GROUP BY sex
     | <asked> (<level>) c.region, count(*) AS n FROM visits v JOIN cities c ON v.city = c.name GROUP BY 1
@@ -157,25 +167,26 @@ any: <public> | <private> | <sets> | <keys_alone> | <keys_first> | <other> | <to
 LEVELS = ("level", "cap", "error", "width")
 """Rules that are chosen anew where a question is repeated at another level."""
 RICH = "rho_budget := 400, delta_threshold := 1e-2, delta_conversion := 1e-6"
+DISCRETE = f"{RICH}, composition := 'zcdp'"
 POOR = "epsilon_budget := 3, delta_budget := 1e-5"
 WITHOUT_THRESHOLDS = "epsilon_budget := 20, delta_budget := 1e-5, thresholds := false"
 THEMES: Mapping[str, tuple[str, str, str, str]] = {
-    "public keys": (RICH, "", "", "public joined"),
-    "private keys": (RICH, "", "", "private"),
-    "discrete noise": (f"{RICH}, composition := 'zcdp'", ", coverage := FALSE", "", "public private sets totals"),
+    "public keys": (RICH, "", "", "public public joined"),
+    "private keys": (RICH, "", "", "private private private"),
+    "discrete noise": (DISCRETE, ", coverage := FALSE", "", "discrete discrete private sets totals"),
     "grouping sets": (RICH, "", ANALYSTS, "sets sets public"),
-    "keys": (RICH, "", ANALYSTS, "keys_alone keys_first"),
+    "keys": (RICH, "", ANALYSTS, "keys_alone keys_first keys_first"),
     "other group": (RICH, ", rho_window := [0.001, 4]", "", "other other totals private"),
-    "AUTO": (RICH, ", coverage := FALSE", ANALYSTS, "auto"),
-    "relative errors": (RICH, "", "", "relative"),
+    "AUTO": (RICH, ", coverage := FALSE", ANALYSTS, "auto auto"),
+    "relative errors": (RICH, "", "", "relative relative"),
     "relative errors of analysts": (RICH, "", ANALYSTS, "relative relative auto"),
-    "half widths": (RICH, "", ANALYSTS, "half"),
+    "half widths": (RICH, "", ANALYSTS, "half half"),
     "analysts": (RICH, "", ANALYSTS, "public private keys_alone looked_up"),
     "little budget": (POOR, "", ANALYSTS, "any"),
-    "public keys alone": (WITHOUT_THRESHOLDS, "", "", "public totals half"),
-    "versions": (RICH, ", rho_ceiling := 5, coverage := FALSE", ANALYSTS, "changed changed private"),
+    "public keys alone": (WITHOUT_THRESHOLDS, "", "", "public public public totals totals half half"),
+    "versions": (RICH, ", rho_ceiling := 5, coverage := FALSE", ANALYSTS, "changed changed changed private"),
 }
-"""Budget, settings of visits, analysts, and the rules from which half of the questions are."""
+"""Budget, settings of visits, analysts, and the rules of most questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +236,7 @@ def tidy(text: str) -> str:
 
 
 def questions(random: Random, count: int, own: Sequence[str], readers: Sequence[str]) -> tuple[Question, ...]:
-    """Return questions: half of them of the own rules; repeated ones, crashes, and plans before and after."""
+    """Return questions: most of them of the own rules; repeated ones, crashes, and plans before and after."""
     asked: list[Question] = []
     forms: list[tuple[str, str]] = []
     while len(asked) < count:
@@ -233,7 +244,7 @@ def questions(random: Random, count: int, own: Sequence[str], readers: Sequence[
             form, text = random.choice(forms)
             text = random.choice((text, tidy(expanded(random, form))))
         else:
-            form = expanded(random, f"<{random.choice((random.choice(own), 'any'))}>", but=LEVELS)
+            form = expanded(random, f"<{random.choice((*own, 'any'))}>", but=LEVELS)
             text = tidy(expanded(random, form))
         one = Question(text, CURATOR if text.startswith("CALL") else random.choice(readers))
         if not text.startswith(("SELECT WITH", "WITH")):
@@ -253,7 +264,7 @@ def trials(seed: int, count: int) -> tuple[Trial, ...]:
     found = []
     for number, (theme, (budget, visits, analysts, own)) in enumerate(THEMES.items()):
         share = count * (number + 1) // len(THEMES) - count * number // len(THEMES)
-        readers = [CURATOR] * 3 + ["ana", "ana", *(("bea", "cyd", "dan", "eve") if analysts else ())]
+        readers = [CURATOR] * 4 + ["ana", "ana", *(("bea", "bea", "cyd", "dan", "dan", "eve") if analysts else ())]
         asked = questions(Random(f"{seed} {theme}"), share, own.split(), readers)
         policy = POLICY.format(budget=budget, visits=visits) + analysts
         rows, declared = (tuple(one.strip() for one in text.split(";") if one.strip()) for text in (ROWS, policy))

@@ -8,6 +8,7 @@ It runs with the dpsql of either tree, so it may use nothing of dpsql that one o
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import hashlib
 import json
 import logging
@@ -92,20 +93,22 @@ def plain(value: object) -> object:
         return [plain(one) for one in value]
     if isinstance(value, set | frozenset):
         return sorted((plain(one) for one in value), key=str)
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
     if isinstance(value, bytes):
         return f"{len(value)} bytes {hashlib.sha256(value).hexdigest()[:16]}"
     return value if isinstance(value, str | bool | None) else repr(value)
 
 
-def lines(value: object) -> str:
-    """Return a value as lines of JSON."""
-    return json.dumps(plain(value), indent=1, ensure_ascii=False)
+def lines(value: object, indent: int | None = 1) -> str:
+    """Return a value as JSON, on lines of its own if they are indented."""
+    return json.dumps(plain(value), indent=indent, ensure_ascii=False)
 
 
 def of_result(result: dpsql.Result) -> Outcome:
     """Return the answer: its columns, rows, receipt, and the printed texts."""
     table = result.arrow()
-    told = {"columns": str(table.schema), "rows": "\n".join(map(str, table.to_pylist()))}
+    told = {"columns": str(table.schema), "rows": "\n".join(lines(row, None) for row in table.to_pylist())}
     if not any("timestamp" in str(field.type) for field in table.schema):
         told["printed"] = str(result)
     if result.receipt is not None:
@@ -135,7 +138,7 @@ def of_state(path: Path) -> Outcome:
             rows = [
                 {field: one for field, one in zip(fields, row, strict=True) if field != "state_id"} for row in cursor
             ]
-            told[f"state: {name}"] = "\n".join(json.dumps(plain(row), ensure_ascii=False) for row in rows)
+            told[f"state: {name}"] = "\n".join(lines(row, None) for row in rows)
     return told
 
 
