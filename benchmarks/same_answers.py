@@ -17,6 +17,7 @@ import argparse
 import difflib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -54,16 +55,18 @@ def outcomes(base: Path, asked: Sequence[tuple[int, Trial]]) -> tuple[list[list[
     return before, here
 
 
+def in_pieces(text: str) -> list[str]:
+    """Return the lines of a text, with long ones of JSON and HTML in pieces."""
+    return re.sub(r"(?<=>)(?=<)|(?<=,) (?=\")", "\n", text).splitlines()
+
+
 def difference(before: Outcome, here: Outcome) -> Iterator[str]:
     """Yield lines that differ, below the name of the thing that they are of."""
     for name in sorted(before.keys() | here.keys()):
-        old, new = (side.get(name, "(nothing)").splitlines() for side in (before, here))
+        old, new = (in_pieces(side.get(name, "(nothing)")) for side in (before, here))
         if old != new:
-            found = [
-                line
-                for line in difflib.unified_diff(old, new, n=0, lineterm="")
-                if not line.startswith(("---", "+++", "@@"))
-            ]
+            diff = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
+            found = [line for line in diff if not line.startswith("@@")]
             yield f"  {name}:"
             yield from (f"    {line[:300]}" for line in found[:MOST_LINES])
             if len(found) > MOST_LINES:
