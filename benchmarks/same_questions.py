@@ -48,6 +48,7 @@ CALL dp_analyst('bea', budget_part := 0.3);
 CALL dp_analyst('cyd', rho_limit := 0.2, budget_part := 0.5);
 CALL dp_analyst('dan')
 """
+FOR_CURATOR = ("CALL", "FROM dp_check", "FROM dp_cascade")
 MORE_ROWS = """INSERT INTO visits SELECT visit_id + 5000, patient_id, city, 'D30', cost, urgent, day FROM visits
     WHERE visit_id < 300 ON CONFLICT DO NOTHING"""
 
@@ -58,7 +59,7 @@ level: rho = 0.01 | rho = 0.05 ×2 | rho = 0.2 ×2 | rho = 0.15 | rho = 1 | rho 
     | epsilon = 1, delta = 1e-6 | -
 cap: max_rho = 0.05 | max_rho = 0.5 ×2 | max_rho = 4 | max_epsilon = 1 | max_epsilon = 4
 error: 0.02 | 0.1 ×2 | 0.3
-width: 20 | 60 ×3 | 300 ×2 | {'n': 50} | {'n': 3000, 'x': 40} | 0.1
+width: 40 | 100 ×2 | 400 ×2 | 3000 ×3 | {'n': 100} | {'n': 3000} | 0.1
 asked: SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS
 number: count(*) ×2 | count(DISTINCT patient_id) ×2 | sum(cost) ×2 | avg(cost) | median(cost) | quantile_cont(cost, 0.9)
     | count(DISTINCT diagnosis) | stddev(cost) | count_if(cost > 250) | bool_or(cost > 450) | sum(cost) / count(*)
@@ -122,6 +123,7 @@ share: - ×3 | at_least = 0.5 | at_least = 1 | confidence = 0.9 | confidence = 0
 goal: target_relative_error = <error>, <cap>, delta = 1e-6, <share>
 relative: <asked> (<goal>, <coverage>, <groups>) <open>, <plains> <rows> ×2
     | <asked> (<goal>, <coverage>) <hidden>, <plains> <rows> ×2 | <asked> (<goal>, <coverage>) <plains> FROM <source>
+    | <asked> (<goal>) day, <plain> AS n FROM visits <filter> GROUP BY day ORDER BY n DESC LIMIT 3 ×2
     | <asked> (<goal>) city, count(*) AS n, avg(cost) AS x, dp_within_target(n) AS close FROM visits GROUP BY city <end>
 width_of: count(*) AS n | count(DISTINCT patient_id) AS n, count(*) AS x | sum(cost) AS n, count(*) AS x
 sure: - ×3 | confidence = 0.9 | confidence = 0.99 | max_rho = 4 | max_epsilon = 1
@@ -131,9 +133,12 @@ half: <asked> (target_half_width = <width>, delta = 1e-6, <sure>, <coverage>) <o
     | <asked> (target_half_width = <width>) city, urgent, count(*) AS n FROM visits GROUP BY ROLLUP (city, urgent)
     | <asked> (target_half_width = <width>, max_rho = 4, delta = 1e-6) kind, count(*) AS n FROM bills GROUP BY kind
 given: <level> ×4 | target_half_width = 200, max_rho = 4 | target_relative_error = 0.2, <cap>
-bill: kind, count(*) AS n, sum(amount) AS x | kind, median(amount) AS n | kind, count(DISTINCT patient_id) AS n
+bill: kind, count(*) AS n, sum(amount) AS x | kind, median(amount) AS n | kind, avg(amount) AS n
+    | kind, count(DISTINCT patient_id) AS n
 auto: <asked> (<given>, <coverage>) <bill> FROM bills GROUP BY kind <end> ×3
     | <asked> (<given>) count(*) AS n, sum(amount) AS x, avg(amount) AS y FROM bills
+    | <asked> (target_half_width = 150, <cap>) kind, count(*) AS n, sum(amount) AS x FROM bills GROUP BY kind
+    | <asked> (<given>, bounding = NORM) kind, avg(amount) AS n FROM bills GROUP BY kind
     | <asked> (<given>) kind, sum(amount) AS n, avg(amount) AS x FROM bills GROUP BY kind
     | <asked> (<given>, max_groups_contributed = AUTO, <bounding>) <hidden>, <plains> <rows>
     | <asked> (<given>) <hidden>, sum(cost, contribution_bounds_per_group => AUTO) AS n <rows>
@@ -143,29 +148,33 @@ joined: <asked> (rho = 0.2, delta = 1e-6, <coverage>) dish, count(*) AS n FROM m
     | <asked> (<level>, <groups>) city, dish, count(*) AS n FROM meals JOIN visits USING (visit_id) GROUP BY city, dish
     | <asked> (rho = 0.2) sex, count(*) AS n, avg(born) AS x FROM people GROUP BY sex
     | <asked> (<level>) c.region, count(*) AS n FROM visits v JOIN cities c ON v.city = c.name GROUP BY 1
-    | <asked> (<level>) n, count(*) AS k FROM (SELECT patient_id, least(count(*), 5) AS n FROM visits GROUP BY 1)
+    | <asked> (rho = 0.2, delta = 1e-6) n, count(*) AS k FROM (SELECT patient_id, least(count(*), 5) AS n
+      FROM visits GROUP BY 1)
       GROUP BY n
     | <asked> (<level>, <coverage>) sex, urgent, count(*) AS n FROM visits LEFT JOIN people USING (patient_id)
       GROUP BY ALL
+    | SELECT city, n, n / sum(n) OVER () AS part FROM (<asked> (<level>) city, count(*) AS n FROM visits GROUP BY city)
     | WITH answer AS (<asked> (<level>) city, count(*) AS n FROM visits GROUP BY city) SELECT max(n), sum(n) FROM answer
 wrong: rho = 1e6 | rho = -1 | rho = 1, epsilon = 1 | roh = 1 | rho = 1e-12 | at_least = 0.5 | as_of = 'none' | delta = 2
 bad: <asked> (<wrong>) <open>, count(*) AS n FROM visits GROUP BY ALL ×4 | SELECT city, cost FROM visits
     | SELECT max(cost) FROM visits | SELECT count(*) FROM nothing | SELECT cty, count(*) FROM visits GROUP BY cty
     | SELECT city, count(*) FROM | DELETE FROM visits | SELECT sum(visit_id) FROM visits | FROM dp_check('nothing')
-looked_up: FROM dp_budget('patient') ×2 | FROM dp_budget() | FROM dp_releases() ×2 | FROM dp_policy() | FROM dp_tables()
-    | FROM dp_cascade() ×2 | FROM dp_check('visits', by := 'city') | SHOW TABLES | DESCRIBE visits
+curated: FROM dp_check('visits', by := 'city') | FROM dp_check('bills') | FROM dp_policy() | FROM dp_cascade()
+looked_up: <curated> ×3 | FROM dp_budget('patient') ×2 | FROM dp_budget() | FROM dp_releases() ×2 | FROM dp_tables()
+    | SHOW TABLES | DESCRIBE visits
     | FROM dp_budget('patient', analysts := ['ana', 'bea'])
-changed: <asked> (<level>, refresh = TRUE) <open>, <plains> <rows> ×3
-    | <asked> (<level>, as_of = '1') <open>, <plains> <rows> | <public> | <private>
-    | <asked> (<level>, refresh = TRUE) <hidden>, <plains> <rows> ×3
+when: - ×3 | as_of = '1' | refresh = TRUE
+changed: <asked> (rho = 0.2, <when>, <coverage>) <open>, <plains> <rows> ×3
+    | <asked> (rho = 0.2, <when>, <few>) <hidden>, <plains> <rows> ×2
+    | <asked> (<level>, <when>) <open>, <plains> <rows>
     | CALL dp_new_version('visits') | CALL dp_protect('visits', max_rows_per_group := 3)
     | CALL dp_domain('visits', 'cost', bounds := [0, 400]) | CALL dp_unit('patient', rho_budget := 500)
     | CALL dp_protect('visits', min_privacy_units_per_group := 10)
 any: <public> | <private> | <sets> | <keys_alone> | <keys_first> | <other> | <totals> | <relative> | <half> | <auto>
     | <joined> | <bad> | <looked_up> ×2
 """
-LEVELS = ("level", "cap", "error", "width")
-"""Rules that are chosen anew where a question is repeated at another level."""
+LEVELS = ("level", "cap", "error", "width", "when")
+"""Rules that are chosen anew where a question is repeated at another level or of another version."""
 RICH = "rho_budget := 400, delta_threshold := 1e-2, delta_conversion := 1e-6"
 DISCRETE = f"{RICH}, composition := 'zcdp'"
 POOR = "epsilon_budget := 3, delta_budget := 1e-5"
@@ -246,16 +255,16 @@ def questions(random: Random, count: int, own: Sequence[str], readers: Sequence[
         else:
             form = expanded(random, f"<{random.choice((*own, 'any'))}>", but=LEVELS)
             text = tidy(expanded(random, form))
-        one = Question(text, CURATOR if text.startswith("CALL") else random.choice(readers))
-        if not text.startswith(("SELECT WITH", "WITH")):
+        one = Question(text, CURATOR if text.startswith(FOR_CURATOR) else random.choice(readers))
+        if not re.match("(SELECT|WITH) .*DIFFERENTIAL", text):
             asked.append(one)
             continue
         forms.append((form, text))
         plan, columns = (replace(one, text=f"FROM {name}($$ {text} $$)") for name in ("dp_explain", "dp_describe"))
         crash = replace(one, crash=random.choice(("reading", "noise")))
-        around = ((plan, 0.15), (columns, 0.05), (crash, 0.1), (one, 1), (one, 0.06), (plan, 0.1))
+        around = ((plan, 0.2), (columns, 0.05), (crash, 0.1), (one, 1), (one, 0.05), (plan, 0.15))
         asked += [each for each, often in around if random.random() < often]
-        asked += [Question(MORE_ROWS, DATABASE)] * ("changed" in own and random.random() < 0.05)
+        asked += [Question(MORE_ROWS, DATABASE)] * ("changed" in own and random.random() < 0.15)
     return tuple(asked[:count])
 
 
