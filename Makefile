@@ -54,9 +54,9 @@ data: $(VENV)/dev.stamp  ## make sample_data/ again from its sources
 native: $(VENV)/core.stamp  ## the aggregate in C: faster, same results (needs a C compiler)
 	@$(BIN)/python udfs/native/build.py
 
-# make_zipf.py makes the table, and peers.py installs other systems
+# make_zipf.py makes the table, peers.py installs other systems, and same_session.py is a child of same_answers.py
 bench: $(VENV)/dev.stamp out/zipf.parquet  ## every benchmark, on a generated table of 10 million rows
-	@set -e; for script in $(filter-out benchmarks/make_zipf.py benchmarks/peers.py,$(wildcard benchmarks/*.py)); \
+	@set -e; for script in $(filter-out $(addprefix benchmarks/,make_zipf.py peers.py same_session.py),$(wildcard benchmarks/*.py)); \
 	  do echo "$$script"; $(BIN)/python "$$script"; done
 
 clean:  ## remove .venv, caches and generated files
