@@ -62,7 +62,11 @@ STEPS = (
     Step(
         "aggregate",
         "run the bounded SQL on the rows",
-        ("answer/exact.py:read_exact", "engine/database.py:DuckDBEngine.aggregate"),
+        (
+            "answer/exact.py:read_exact",
+            "answer/held_pairs.py:HeldPairs.read",
+            "engine/transaction.py:Transaction.run",
+        ),
         "exact whole numbers, in a wrapper that shows nothing",
     ),
     Step(
@@ -71,6 +75,7 @@ STEPS = (
         (
             "mechanism/histogram.py:Histogram.draw",
             "state/side_table.py:SideTable.store",
+            "answer/left_out_stage.py:release_left_out",
             "answer/noisy_table.py:noisy_table",
         ),
         "noisy table",
