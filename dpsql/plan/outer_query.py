@@ -2,8 +2,8 @@
 
 In ``SELECT city, n FROM (SELECT city, count(*) AS n FROM visits GROUP BY city) WHERE n > 10`` what is around asks
 something of the answer, which costs nothing. It may use the whole of SELECT but joins, with row expressions, aggregates
-and windows from the lists; it never sees a table. `split` takes the two apart. `picks_by_numbers` finds out if the outer
-query picks rows by their noisy numbers.
+and windows from the lists; it never sees a table. `split` takes the two apart. `picks_by_numbers` finds out if it picks
+rows by noisy numbers.
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ NEVER_ENTERED = (
     "plan/aggregates/running_totals.py",
     "plan/features/",
     "plan/grouping_sets.py",
-    "plan/without_thresholds.py",
     "remote/",
     "sql/source/as_of.py",
     "sql/source/join_rows.py",
