@@ -1,6 +1,6 @@
 """A threshold on values of which one unit has several, of any sizes, whose l2 norm is at most 1.
 
-`weighted` speaks of equal parts. Rows of a unit may lie in one large key and many small ones, and one of these may be
+`sparse_histogram` has equal parts. Rows of a unit may lie in one large key and many small ones, and one of these may be
 likelier to pass.
 """
 

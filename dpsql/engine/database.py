@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -35,11 +35,9 @@ from dpsql.engine.connection import (
 from dpsql.engine.definitions import Definitions, read_definitions, redefined
 from dpsql.engine.listing import ListedTable, list_tables
 from dpsql.engine.public_rows import PublicRows
+from dpsql.engine.transaction import Transaction, transaction_of
 from dpsql.engine.trials import Trials
 from dpsql.errors import EngineError, SchemaError
-
-if TYPE_CHECKING:
-    from dpsql.engine.transaction import Transaction
 
 _T = TypeVar("_T")
 
@@ -257,8 +255,6 @@ class DuckDBEngine(PublicRows):
 
     def transaction(self, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[Transaction]:
         """Return a transaction in which several statements read rows, and which begins within a limit of time."""
-        from dpsql.engine.transaction import transaction_of  # noqa: PLC0415 — few questions need it
-
         return transaction_of(self._connection, self._begun, self._run, timeout_seconds)
 
     @contextlib.contextmanager

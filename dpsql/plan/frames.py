@@ -22,9 +22,8 @@ from dpsql.operations.dialect import quote, text_literal, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.auto import bounded_by_norm, counted_groups
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, first_round, numbers_frame
-from dpsql.plan.keys import SelectKeys
+from dpsql.plan.keys import SelectKeys, refuse_thresholds
 from dpsql.plan.measures import check_beside_buckets, measured_things
-from dpsql.plan.without_thresholds import refuse_thresholds
 from dpsql.sql.clauses import Clauses, is_aggregate_call
 from dpsql.sql.names import ResolvedSelect
 from dpsql.sql.options import MAX_GROUPS_LIMIT

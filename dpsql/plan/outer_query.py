@@ -2,19 +2,22 @@
 
 In ``SELECT city, n FROM (SELECT city, count(*) AS n FROM visits GROUP BY city) WHERE n > 10`` what is around asks
 something of the answer, which costs nothing. It may use the whole of SELECT but joins, with row expressions, aggregates
-and windows from the lists; it never sees a table. `split` takes the two apart.
+and windows from the lists; it never sees a table. `split` takes the two apart. `picks_by_numbers` finds out if it picks
+rows by noisy numbers.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from sqlglot import exp
 
 from dpsql.errors import SchemaError
 from dpsql.model.environment import Column, Environment, folded
-from dpsql.model.private_query import After, OutputColumn
+from dpsql.model.private_query import After, OutputColumn, PrivateQuery
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.operations.trees import map_tree
@@ -56,6 +59,11 @@ _QUERY_PARTS: tuple[type, ...] = (
 
 _NOT_IN_ARROW = ("HUGEINT", "UUID")
 """Types that an answer has lost when it comes from Arrow: they are DOUBLE and VARCHAR there."""
+
+_OF_NUMBERS = re.compile(r"\b(agg|window)_\d")
+"""Columns of noisy numbers in the SQL of an answer."""
+_CLAUSES = ("where", "having", "qualify")
+_EXTREMES = (exp.Max, exp.Min)
 
 
 def read_after(
@@ -246,3 +254,66 @@ def _drop_unused(outer: exp.Select) -> None:
             cte.pop()
     if not with_.expressions:
         outer.set("with_", None)
+
+
+def picks_by_numbers(outer: exp.Select, query: PrivateQuery) -> bool:
+    """Check that a query around an answer compares or orders noisy numbers so that some of them are shown.
+
+    Args:
+        outer: reads the answer of the other query, and is not bound yet.
+        query: the query inside.
+
+    """
+    finish = query.first.finish
+    shown = finish.columns
+    # columns of a query between both may be numbers
+    of_answer = {one.name for one in query.shown} - {
+        one.name for one in (() if query.after else shown) if not _OF_NUMBERS.search(one.sql)
+    }
+    numbers = _with_aliases(outer, {folded(name) for name in of_answer})
+    is_ordered = bool(finish.order_by) and bool(_OF_NUMBERS.search(finish.order_by[0]))
+    return any(_select_picks(select, numbers, is_ordered=is_ordered) for select in outer.find_all(exp.Select))
+
+
+def _with_aliases(outer: exp.Select, numbers: set[str]) -> set[str]:
+    """Return names of numbers with those that a query gives to what it computes of them."""
+    named = {folded(column.name) for alias in outer.find_all(exp.TableAlias) for column in alias.columns}
+    found, aliases = numbers | named, list(outer.find_all(exp.Alias))
+    while more := {folded(one.alias) for one in aliases if _reads(one.this, found)} - found:
+        found |= more
+    return found
+
+
+def _select_picks(select: exp.Select, numbers: AbstractSet[str], *, is_ordered: bool) -> bool:
+    """Check that one SELECT picks rows by numbers.
+
+    Args:
+        select: the outer query, or one inside it.
+        numbers: names of numbers.
+        is_ordered: whether the answer that it reads is ordered by a number.
+
+    """
+    conditions = [select.args[name] for name in _CLAUSES if select.args.get(name)]
+    extremes = [node for root in select.expressions for node in root.find_all(*_EXTREMES)]
+    if any(_reads(node, numbers) for node in [*conditions, *extremes]):
+        return True
+    if not select.args.get("limit") and not select.args.get("offset"):
+        return False
+    order = select.args.get("order")
+    if order is None:
+        return is_ordered
+    return any(_orders_by_number(term.this, select, numbers) for term in order.expressions)
+
+
+def _orders_by_number(term: exp.Expr, select: exp.Select, numbers: AbstractSet[str]) -> bool:
+    """Check that a term of ORDER BY is a number, or may be one that it names by its position."""
+    if not isinstance(term, exp.Literal):
+        return _reads(term, numbers)
+    place = int(term.this) - 1 if term.is_int else 0
+    named = select.expressions[place : place + 1]
+    return select.is_star or any(_reads(one, numbers) for one in named)
+
+
+def _reads(node: exp.Expr, numbers: AbstractSet[str]) -> bool:
+    """Check that an expression reads a number, or all columns of an answer that has numbers."""
+    return any(folded(one.name) in numbers or one.name.lower() == "all" for one in node.find_all(exp.Column))

@@ -42,8 +42,7 @@ from dpsql.plan.frames import (
 from dpsql.plan.grouping_sets import frames_of_sets, read_grouping, sets_of
 from dpsql.plan.keys import SelectKeys, read_select_keys, unlisted_keys
 from dpsql.plan.measures import auto_bounds, measured_things, read_aggregates, statistics_of
-from dpsql.plan.outer_query import read_after, split
-from dpsql.plan.outer_rows import picks_by_numbers
+from dpsql.plan.outer_query import picks_by_numbers, read_after, split
 from dpsql.plan.unique_keys import unique_keys, units_have_one_row, with_row_facts
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.row_types import check_private_parts, checked_conditions

@@ -1,11 +1,14 @@
 """Vectors as Arrow arrays, and back; pyarrow's own conversions would import pandas.
 
-The state file holds vectors and tables as compressed Arrow blobs.
+The state file holds vectors and tables as compressed Arrow blobs. `Decoded` keeps the vectors that were read last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpsql.errors import StateError
+
+Integers = npt.NDArray[np.int64]
+# Statistic, levels, when the point was made, and how many values it has: a file that was restored may hold another
+# point in its place, and a damaged one fewer values.
+VectorName = tuple[str, int, int, datetime, int]
+
+_MOST_BYTES = 2**28
 
 
 def to_arrow(values: npt.NDArray[Any], *, nan_as_null: bool = False) -> pa.Array:
@@ -76,12 +86,12 @@ def table_of(blob: bytes) -> pa.Table:
         raise StateError("the state is damaged: stored Arrow data cannot be read") from None
 
 
-def vector_blob(values: npt.NDArray[np.int64]) -> bytes:
+def vector_blob(values: Integers) -> bytes:
     """Write a vector as a blob."""
     return table_blob(pa.table([to_arrow(values)], ["value"]))
 
 
-def vector_of(parts: Sequence[tuple[bytes, int]]) -> npt.NDArray[np.int64]:
+def vector_of(parts: Sequence[tuple[bytes, int]]) -> Integers:
     """Read a vector from its blobs, one after another; it is read-only.
 
     Args:
@@ -97,6 +107,38 @@ def vector_of(parts: Sequence[tuple[bytes, int]]) -> npt.NDArray[np.int64]:
         if table.column_names != ["value"] or table.num_rows != value_count:
             raise StateError("the state is damaged: a stored vector does not have the values it should")
         vectors.append(to_numpy(table["value"]))
-    values: npt.NDArray[np.int64] = np.concatenate(vectors)
+    values: Integers = np.concatenate(vectors)
     values.setflags(write=False)
     return values
+
+
+class Decoded:
+    """The vectors that were used last, up to a quarter of a gigabyte; threads share it.
+
+    A point's vector never changes once it is stored, so what is here under its name is what the file holds.
+    """
+
+    def __init__(self) -> None:
+        self._vectors: OrderedDict[VectorName, Integers] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def vector(self, name: VectorName, read: Callable[[], Integers]) -> Integers:
+        """The vector of a stored point, read-only.
+
+        Where it is not at hand it is read, as an array of its own, and kept; what was used longest ago is let go.
+        """
+        with self._lock:
+            if name in self._vectors:
+                self._vectors.move_to_end(name)
+                return self._vectors[name]
+        vector = read()
+        vector.setflags(write=False)
+        with self._lock:
+            # another thread may have read it meanwhile
+            if name not in self._vectors:
+                self._bytes += vector.nbytes
+            self._vectors[name] = vector
+            while self._bytes > _MOST_BYTES:
+                self._bytes -= self._vectors.popitem(last=False)[1].nbytes
+        return vector

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dpsql.errors import ReleaseError, StateError
-from dpsql.state.arrow_vectors import table_blob, table_of, vector_blob, vector_of
+from dpsql.state.arrow_vectors import Decoded, table_blob, table_of, vector_blob, vector_of
 from dpsql.state.database import Database, insert_row, select_rows
 from dpsql.state.history import record_release
 from dpsql.state.measured_groups import insert_measured_groups, stored_measured_groups
 from dpsql.state.records import Additions, Level, MeasuredGroups, Point, Snapshot, Tail, Threshold
-from dpsql.state.vector_cache import Decoded
 
 SALT_BYTES = 16
 

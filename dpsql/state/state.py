@@ -14,7 +14,6 @@ from dpsql.errors import PolicyError
 from dpsql.state.age import Age
 from dpsql.state.charges import read_spent
 from dpsql.state.database import Database, Locks, select_rows
-from dpsql.state.fixed_terms import require_fixed_terms
 from dpsql.state.history import ReleaseHistory
 from dpsql.state.ledger import Ledger
 from dpsql.state.policy import (
@@ -37,6 +36,7 @@ from dpsql.state.temporary_folder import remove_abandoned
 from dpsql.state.undone import (
     Reach,
     require_current,
+    require_fixed_terms,
     require_not_archived,
     require_unpaid,
     withdraw_domains,

@@ -4,6 +4,8 @@ The facts of a table are its unit, its unit column, its link, and whether it is 
 facts of its time alone. So a fact may change only if no answer can have been made of the rows: no unit that the rows
 belong to has a charge, and no answer used a table that is public. The check and the change are one transaction, as the
 charge is. A charge for a plan from before the change is refused by `Ledger.charge`.
+
+The terms of a unit's budget are fixed by its first charge (docs/proofs/ledger.md, section 4).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dpsql.errors import PolicyError
-from dpsql.state.policy import ASCII_LOWER, Link, Policy, ProtectedTable, folded_name
+from dpsql.state.policy import ASCII_LOWER, Link, Policy, ProtectedTable, Unit, folded_name
 from dpsql.state.policy_rows import record
 
 # Find out if answers were made of a table, or of one that had a column whose keys it lists.
@@ -215,6 +217,32 @@ def require_not_archived(policy: Policy, table: str) -> None:
         )
 
 
+def require_fixed_terms(connection: sqlite3.Connection, before: Unit, after: Unit) -> None:
+    """Refuse what would choose a budget by its history: after the first charge, some changes of a unit.
+
+    These are another composition, other thresholds, and an amount that rises while another one falls.
+    """
+    changes = [
+        f"{name} is {told(getattr(before, name))}"
+        for name, told in (("composition", repr), ("thresholds", lambda value: str(value).lower()))
+        if getattr(before, name) != getattr(after, name)
+    ]
+    rises = [old < new for old, new in zip(_amounts(before), _amounts(after), strict=False) if old != new]
+    if not changes and len(set(rises)) < 2:
+        return
+    if not connection.execute("SELECT 1 FROM charge WHERE unit = ? LIMIT 1", (before.name,)).fetchone():
+        return
+    if changes:
+        raise PolicyError(
+            f"unit {before.name!r} has paid for answers, which fixes how its budget adds up: {', '.join(changes)}; "
+            "leave that out of the declaration"
+        )
+    raise PolicyError(
+        f"unit {before.name!r} has paid for answers, so no amount of its budget (rho and delta) may rise while another "
+        "one falls; name a budget in which none falls, or none rises"
+    )
+
+
 def _require_unused(connection: sqlite3.Connection, policy: Policy, table: str) -> None:
     """Refuse to take back that a table is public if answers used it, or if it lists the keys of a column."""
     if connection.execute(_WAS_READ, (table,)).fetchone() != (0,):
@@ -251,3 +279,10 @@ def _has_child(table: str, child: ProtectedTable) -> str:
 def _literal(table: str) -> str:
     """Return the name of a table as a text in SQL."""
     return "'" + table.replace("'", "''") + "'"
+
+
+def _amounts(unit: Unit) -> tuple[float, ...]:
+    """Return rho and the parts of delta of a unit; without thresholds, the parts follow from the whole delta."""
+    if not unit.thresholds:
+        return unit.rho_budget, unit.delta_budget
+    return unit.rho_budget, unit.delta_threshold, unit.delta_conversion

@@ -17,8 +17,7 @@ from scipy import stats
 
 from dpsql.noise.divisible import compound_poisson, many_negative_binomials, negative_binomial
 from dpsql.noise.divisible.compound_poisson import draw_compound_poisson
-from dpsql.noise.divisible.dirichlet_multinomial import draw_dirichlet_multinomials
-from dpsql.noise.divisible.many_negative_binomials import draw_many
+from dpsql.noise.divisible.many_negative_binomials import draw_dirichlet_multinomials, draw_many
 from dpsql.noise.divisible.negative_binomial import draw_negative_binomials
 from dpsql.noise.entropy import Entropy, Flags, Integers
 from tests.deterministic_entropy import SeededEntropy

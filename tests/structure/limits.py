@@ -11,12 +11,15 @@ SIZE_LIMITS = {"lines of a file": 400, "lines of a function": 60, "parameters of
 """By the names of ``source_figures.SIZES``."""
 
 TRACE_LIMITS = {
-    "asked first": {"files": 78, "functions": 470, "lines": 2_490, "types": 25},
-    "asked again": {"files": 52, "functions": 228, "lines": 1_030, "types": 17},
+    "asked first": {"files": 95, "functions": 592, "lines": 3_084, "types": 29},
+    "printed": {"files": 26, "functions": 129, "lines": 513, "types": 6},
+    "asked again": {"files": 56, "functions": 256, "lines": 1_164, "types": 19},
 }
-"""Ceilings of the simplest private query, by the names of ``query_trace.QueryTrace``.
+"""Ceilings of the simplest private query, by step and by the names of ``query_trace.QueryTrace``.
 
-They are about a tenth above what ``python -m tests.structure.query_trace`` printed when they were set.
+They are the counts of ``python -m tests.structure.query_trace``. They may only fall: a change that lowers a count
+lowers its limit, and a feature that the query does not use adds nothing. The query sets no option. So all that is on by
+default counts, such as what bounds leave out, the state file and its stamps.
 """
 
 NEVER_ENTERED = (
@@ -31,7 +34,6 @@ NEVER_ENTERED = (
     "plan/aggregates/running_totals.py",
     "plan/features/",
     "plan/grouping_sets.py",
-    "plan/without_thresholds.py",
     "remote/",
     "sql/source/as_of.py",
     "sql/source/join_rows.py",
@@ -41,10 +43,10 @@ NEVER_ENTERED = (
     "sql/source/unit_groups.py",
     "sql/windows.py",
 )
-"""Folders and files below dpsql/ that the simplest private query does not enter."""
+"""Folders and files below dpsql/ that no step of the simplest private query enters."""
 
-ENTERED = ("features/kinds.py", "features/one_set.py")
-"""Files of these folders that it enters: the list of the kinds of queries, and its own kind."""
+ENTERED = ("features/kinds.py", "features/one_set.py", "pictures/tables.py", "plan/features/coverage.py")
+"""Files of these folders that it enters: the kinds of queries, its own kind, the printed table, and coverage."""
 
 PUBLIC_CLASSES = ("PandasFrame", "TableFrame")
 """Classes of ``df.dp``, which no name of ``dpsql.__all__`` leads to."""

@@ -62,7 +62,11 @@ STEPS = (
     Step(
         "aggregate",
         "run the bounded SQL on the rows",
-        ("release/exact.py:read_exact", "engine/database.py:DuckDBEngine.aggregate"),
+        (
+            "release/exact.py:read_exact",
+            "release/held_pairs.py:HeldPairs.read",
+            "engine/transaction.py:Transaction.run",
+        ),
         "exact whole numbers, in a wrapper that shows nothing",
     ),
     Step(
@@ -71,6 +75,7 @@ STEPS = (
         (
             "mechanism/histogram.py:Histogram.draw",
             "state/side_table.py:SideTable.store",
+            "release/left_out_stage.py:release_left_out",
             "release/noisy_table.py:noisy_table",
         ),
         "noisy table",

@@ -1,8 +1,14 @@
-"""Files, functions and lines that a query runs through: python -m tests.structure.query_trace ["SELECT …"] [--files].
+"""Files, functions and lines that a query runs through: python -m tests.structure.query_trace ["SELECT …"].
 
-The text is asked twice, of a fresh session in memory with one protected table and no public keys: first, where it is
-charged and read, and again, where the stored answer is served. A tracer (``sys.settrace``) sees every frame of dpsql
-that the call of ``Session.sql`` enters in its own thread.
+The query is the default one. A fresh session opens a file of DuckDB, protects one table with the bounds that
+``dp_protect`` asks for, and sets nothing else. So the keys are private, and what bounds leave out is measured. A tracer
+(``sys.settrace``) sees every frame of dpsql that a step enters in the thread of its call:
+
+- *asked first*: ``Session.sql``. The query is charged and read.
+- *printed*: ``str`` of the result, with the lines of its receipt.
+- *asked again*: ``Session.sql``. The stored answer is served.
+
+Counted are:
 
 - *files*: files of dpsql/ in which any code ran.
 - *functions*: functions with a name, methods and nested functions included. Lambdas and comprehensions have none, and
@@ -11,8 +17,10 @@ that the call of ``Session.sql`` enters in its own thread.
 - *types*: distinct classes of dpsql of which a function returned an instance to a caller in another room, that is in
   another folder or module directly below dpsql/. What stands inside a list or a tuple is not looked at.
 
-Importing dpsql, opening the session and the declarations are not counted, a module that the question itself imports
-is. The question is the first of its process, so that what fills a cache is counted. Nothing counted depends on noise.
+Importing dpsql, opening the session and the declarations are not counted. A module that a step itself imports is
+counted. The query is the first of its process, so code that fills a cache is counted. No count depends on noise.
+
+``--functions`` lists the functions of each file with the lines where they begin, and the lines of the file that ran.
 """
 
 from __future__ import annotations
@@ -21,10 +29,12 @@ import argparse
 import importlib
 import multiprocessing
 import sys
+import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -38,8 +48,8 @@ TABLE = (
     "FROM range(300) t(i)"
 )
 PROTECTION = (
-    "CALL dp_protect('visits', coverage := FALSE, privacy_unit_column := 'patient', max_groups_contributed := 1, "
-    "max_rows_per_group := 2, epsilon_budget := 3, delta_budget := 1e-6)"
+    "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, max_rows_per_group := 2, "
+    "epsilon_budget := 3, delta_budget := 1e-6)"
 )
 RHO = 0.1
 
@@ -159,21 +169,28 @@ def room_of(path: str) -> str:
     return path.partition("/")[0].removesuffix(".py")
 
 
-def trace_query(text: str) -> dict[str, QueryTrace]:
-    """Ask a text twice of a fresh session, in this process: what ran when it was asked first, and asked again."""
-    package = Path(dpsql.__file__).parent
-    traces = {}
-    # what scipy imports of itself, a finder of dpsql would be asked for
-    importlib.import_module("scipy.special")
-    with dpsql.connect() as session:
+@contextmanager
+def protected_table() -> Iterator[dpsql.Session]:
+    """Open a new file of DuckDB with one protected table, and nothing else declared."""
+    with tempfile.TemporaryDirectory() as folder, dpsql.connect(Path(folder) / "clinic.duckdb") as session:
         session.connection.execute(TABLE)
         session.sql(PROTECTION)
-        for step in TRACE_LIMITS:
-            tracer = Tracer(package)
-            with tracer.on():
-                session.sql(text, rho=RHO)
-            traces[step] = tracer.result()
-    return traces
+        yield session
+
+
+def trace_query(text: str) -> dict[str, QueryTrace]:
+    """Trace a text by steps: asked first, printed, and asked again, of a fresh session in this process."""
+    first, printed, again = (Tracer(Path(dpsql.__file__).parent) for _ in TRACE_LIMITS)
+    # what scipy imports of itself, a finder of dpsql would be asked for
+    importlib.import_module("scipy.special")
+    with protected_table() as session:
+        with first.on():
+            result = session.sql(text, rho=RHO)
+        with printed.on():
+            str(result)
+        with again.on():
+            session.sql(text, rho=RHO)
+    return dict(zip(TRACE_LIMITS, (each.result() for each in (first, printed, again)), strict=True))
 
 
 def trace_in_new_process(text: str) -> dict[str, QueryTrace]:
@@ -182,30 +199,42 @@ def trace_in_new_process(text: str) -> dict[str, QueryTrace]:
         return pool.apply(trace_query, (text,))
 
 
-def described(trace: QueryTrace, *, with_files: bool) -> Iterator[str]:
-    """Lines of counts by room, or by room and file, and the types."""
+def described(trace: QueryTrace, *, with_functions: bool) -> Iterator[str]:
+    """Lines of counts by room and file, and the types; if asked for, the functions and lines of each file."""
     yield f"{'':<48}{'files':>7}{'functions':>11}{'lines':>7}{'types':>7}"
     for room in dict.fromkeys(map(room_of, trace.entered)):
         part = trace.of_room(room)
         yield f"{room:<48}{part.files:>7,}{part.functions:>11,}{part.lines:>7,}"
-        for path, file in part.entered.items() if with_files else ():
+        for path, file in part.entered.items():
             yield f"    {path:<44}{'':>7}{len(file.functions):>11,}{len(file.lines):>7,}"
+            if with_functions:
+                yield from (f"{'':<8}{line:>5} {name}" for line, name in sorted(file.functions))
+                yield f"{'':<8}lines {', '.join(runs(file.lines))}"
     yield f"{'all':<48}{trace.files:>7,}{trace.functions:>11,}{trace.lines:>7,}{trace.types:>7,}"
     yield f"returned across rooms: {', '.join(name.rpartition('.')[2] for name in trace.returned)}"
+
+
+def runs(numbers: Iterable[int]) -> Iterator[str]:
+    """Write numbers in order, and consecutive ones by their first and last: 3, 7-9."""
+    in_order = sorted(numbers)
+    for _, run in groupby(enumerate(in_order), key=lambda each: each[1] - each[0]):
+        members = [number for _, number in run]
+        first, last = members[0], members[-1]
+        yield str(first) if first == last else f"{first}-{last}"
 
 
 def main() -> None:
     """Trace the text of the command line, or the simplest private query, and print the counts."""
     parser = argparse.ArgumentParser(description="Files, functions and lines of dpsql that a query runs through.")
     parser.add_argument("text", nargs="?", default=SIMPLE_QUERY, help=f"on visits(patient, city, cost): {SIMPLE_QUERY}")
-    parser.add_argument("--files", action="store_true", help="list the files of each room")
+    parser.add_argument("--functions", action="store_true", help="list the functions and lines of each file")
     arguments = parser.parse_args()
     try:
         traces = trace_query(arguments.text)
     except dpsql.DpsqlError as error:
         parser.error(str(error))
     for step, trace in traces.items():
-        print(f"{step}: {arguments.text}", *described(trace, with_files=arguments.files), "", sep="\n")  # noqa: T201
+        print(f"{step}: {arguments.text}", *described(trace, with_functions=arguments.functions), "", sep="\n")  # noqa: T201
         if arguments.text == SIMPLE_QUERY:
             limits = ", ".join(f"{name} {limit:,}" for name, limit in TRACE_LIMITS[step].items())
             print(f"limits: {limits}\n")  # noqa: T201

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from types import FrameType
 
 import dpsql
 from tests.structure.query_steps import CHARGE, STEPS
-from tests.structure.query_trace import PROTECTION, RHO, SIMPLE_QUERY, TABLE
+from tests.structure.query_trace import RHO, SIMPLE_QUERY, protected_table
 
 PACKAGE = Path(dpsql.__file__).parent
-READS_ROWS = ("engine/database.py:DuckDBEngine.sizes", "engine/database.py:DuckDBEngine.aggregate")
+READS_ROWS = {
+    "engine/database.py:DuckDBEngine.aggregate",
+    "engine/database.py:DuckDBEngine.sizes",
+    "engine/database.py:DuckDBEngine.stream",
+    "engine/transaction.py:Transaction.run",
+}
 
 
 def first_calls(text: str) -> list[str]:
@@ -24,9 +31,7 @@ def first_calls(text: str) -> list[str]:
         if PACKAGE in path.parents:
             calls.setdefault(f"{path.relative_to(PACKAGE).as_posix()}:{frame.f_code.co_qualname}")
 
-    with dpsql.connect() as session:
-        session.connection.execute(TABLE)
-        session.sql(PROTECTION)
+    with protected_table() as session:
         before = sys.gettrace()
         sys.settrace(enter)
         try:
@@ -46,7 +51,15 @@ def test_a_query_takes_the_steps_in_their_order() -> None:
     functions = [name for step in STEPS for name in step.functions]
     assert in_order(calls, functions), [call for call in calls if call in functions]
     charged = calls.index(STEPS[CHARGE].functions[0])
-    assert all(calls.index(name) > charged for name in READS_ROWS)
+    assert READS_ROWS.isdisjoint(calls[:charged])
+    assert not READS_ROWS.isdisjoint(calls[charged:])
+
+
+def test_functions_that_read_rows_are_named_right() -> None:
+    for name in READS_ROWS:
+        path, _, function = name.partition(":")
+        module = import_module("dpsql." + path.removesuffix(".py").replace("/", "."))
+        assert callable(attrgetter(function)(module))
 
 
 def test_another_order_and_a_step_that_is_not_taken_are_found() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -13,7 +15,6 @@ import pyarrow as pa
 
 from dpsql.errors import PolicyError
 from dpsql.frontends.frames.arguments import Selected, example_column, measures_of, measures_of_agg, read_selection
-from dpsql.frontends.frames.empty_columns import warn_of_empty
 from dpsql.frontends.frames.question import Question
 from dpsql.frontends.frames.refused_methods import is_known_elsewhere, method_refused
 from dpsql.frontends.frames.rows import arrow_schema, column_names, without_rows
@@ -28,7 +29,7 @@ from dpsql.frontends.frames.shape import (
     typed_keys,
     typed_values,
 )
-from dpsql.session import OPTIONS_OF_TARGETS, Result
+from dpsql.session import OPTIONS_OF_TARGETS, Receipt, Result
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,6 +38,7 @@ AnswerT = TypeVar("AnswerT")
 
 _OF_TARGETS = frozenset().union(*OPTIONS_OF_TARGETS.values())
 """Options that go with a target alone."""
+_PACKAGE = __name__.partition(".")[0]
 
 
 class FrameGroupBy(ABC, Generic[AnswerT]):
@@ -228,7 +230,7 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
         order = rows_to_show(keys, asked.listed, asked.form)
         keys, shown = keys.iloc[order], pd.DataFrame(values, index=keys.index).iloc[order]
         empty_columns = [one.name for one in measures if len(shown) and bool(shown[one.name].isna().all())]
-        warn_of_empty(empty_columns, result.receipt, value="NaN")
+        _warn_of_empty(empty_columns, result.receipt, value="NaN")
         if asked.form.as_index:
             shown.index = pd.Index(keys.iloc[:, 0]) if keys.shape[1] == 1 else pd.MultiIndex.from_frame(keys)
         else:
@@ -253,7 +255,7 @@ class TableGroupBy(FrameGroupBy[AnswerT]):
         keys = ordered_keys(table.select(list(asked.keys)))
         table = table.take(rows_to_show(keys, asked.listed, asked.form))
         empty_columns = [one.name for one in measures if len(table) and table[one.name].null_count == len(table)]
-        warn_of_empty(empty_columns, result.receipt, value="null")
+        _warn_of_empty(empty_columns, result.receipt, value="null")
         if result.receipt is None:
             return self._like(table)
         return self._with_receipt(table, ReceiptRecord(result.receipt))
@@ -284,3 +286,38 @@ class PolarsGroupBy(TableGroupBy["pl.DataFrame"]):
         # polars has no metadata of frames; it sets its own accessors as attributes of a frame, too
         vars(answer)["dpsql"] = receipt
         return answer
+
+
+def _warn_of_empty(columns: Sequence[str], receipt: Receipt | None, *, value: str) -> None:
+    """Warn once that columns have no number in any group; do nothing if there is no such column.
+
+    Args:
+        columns: their names.
+        receipt: of the answer.
+        value: what stands in place of a number, ``NaN`` or ``null``.
+
+    """
+    if not columns:
+        return
+    reasons: dict[str, list[str]] = {}
+    for name in columns:
+        reasons.setdefault(_reason(name, receipt), []).append(name)
+    sentences = [f"{', '.join(names)}: {value} in every group, {reason}" for reason, names in reasons.items()]
+    warnings.warn("\n".join(sentences), UserWarning, stacklevel=_level_of_caller())
+
+
+def _reason(column: str, receipt: Receipt | None) -> str:
+    """Return the reason that the receipt gives for a column, or what else makes a number unknown."""
+    for note in receipt.missing if receipt else ():
+        names, is_null, why = note.partition(" is NULL, ")
+        if is_null and column in names.split(", "):
+            return why
+    return "because the noise hides what it is computed from; ask with more epsilon or rho"
+
+
+def _level_of_caller() -> int:
+    """Return the level of the first frame outside dpsql, as `warnings.warn` counts it from its own caller."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        level, frame = level + 1, frame.f_back
+    return level

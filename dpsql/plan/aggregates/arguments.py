@@ -18,8 +18,7 @@ from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted, written
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.literals import any_time, read_number, read_pair
-from dpsql.plan.aggregates.names_of_units import require_no_unit
-from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, type_name
+from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, require_no_unit, type_name
 from dpsql.plan.aggregates.times import TIMES
 from dpsql.sql.clauses import NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call, without_bounds
 from dpsql.sql.row_rules import check_row_expression

@@ -7,6 +7,10 @@ value: its histogram was charged before.
 
 from __future__ import annotations
 
+import math
+import re
+from dataclasses import replace
+
 from dpsql.model.estimates import ValueBounds
 from dpsql.model.frame import Statistic
 from dpsql.operations.dialect import to_sql
@@ -14,7 +18,10 @@ from dpsql.plan.aggregates.arguments import Call, CallBounds
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.source import AggregateSource, finite_sql
 from dpsql.plan.aggregates.times import TIMES
-from dpsql.plan.aggregates.value_sizes import with_sizes
+
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
+_INTEGER = re.compile(r"(U?)(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)")
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
 def found_extremes(source: AggregateSource, call: Call, form: str, instead: Bounds | None = None) -> Bounds:
@@ -48,7 +55,7 @@ def value_bounds(source: AggregateSource, call: Call, form: str, bounds: Bounds,
     is_found = asked in source.asked and source.found_bounds.get(asked) == bounds
     hold_all = form == "per_row" and usual is not None and bounds[0] <= usual[0] and usual[1] <= bounds[1]
     found = ValueBounds("row" if form == "per_row" else "group", bounds, asked if is_found else None, hold_all)
-    return with_sizes(found, call.value_type)
+    return _with_sizes(found, call.value_type)
 
 
 def _extremes(call: Call, form: str) -> Statistic:
@@ -83,3 +90,33 @@ def completed(source: AggregateSource, call: Call, bounds: CallBounds) -> CallBo
     if bounds.per_row:
         return bounds
     return bounds.with_pair("per_row", found_extremes(source, call, "per_row"))
+
+
+def _with_sizes(bounds: ValueBounds, value_type: str) -> ValueBounds:
+    """Return bounds of values with the range and the least size that their type says.
+
+    Totals of a unit have no range but a sign, and are whole numbers if all values are.
+
+    >>> found = _with_sizes(ValueBounds("row", (0.0, 1.0), None), "UTINYINT")
+    >>> found.possible, found.least_size
+    ((0.0, 256.0), 1.0)
+
+    Args:
+        bounds: of the value of a row, or of the total of a unit in a group.
+        value_type: the type of the value of a row.
+
+    """
+    integer, decimal = _INTEGER.fullmatch(value_type), _DECIMAL.fullmatch(value_type)
+    if integer:
+        high = 2.0 ** (_BITS[integer[2]] - (0 if integer[1] else 1))
+        low, least = 0.0 if integer[1] else -high, 1.0
+    elif decimal:
+        digits, scale = int(decimal[1]), int(decimal[2])
+        high = 10.0 ** (digits - scale)
+        low, least = -high, 10.0**-scale
+    else:
+        return bounds
+    if bounds.form != "row":
+        # rounded parts of a total may add up to less than its least digit
+        low, high, least = low and -math.inf, math.inf, least if least == 1.0 else 0.0
+    return replace(bounds, possible=(low, high), least_size=least)

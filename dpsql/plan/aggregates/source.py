@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -199,3 +200,36 @@ def finite_sql(value_sql: str, value_type: str) -> str:
 def type_name(value_type: str) -> str:
     """A type for messages: an ENUM's text lists its members, which may be keys that nobody was shown."""
     return "ENUM" if "ENUM" in value_type else value_type
+
+
+def require_no_unit(node: exp.Expr, function: str, value: exp.Expr, source: AggregateSource) -> None:
+    """Refuse an aggregate of numbers that are computed from names of units.
+
+    Args:
+        node: the call as it stands in the text.
+        function: its name.
+        value: the value that is aggregated.
+        source: which rows.
+
+    Raises:
+        RefusedCallError: they are.
+
+    """
+    names = (column for column in _added_columns(value) if column.name in source.owner.names_unit)
+    if unit := next(names, None):
+        column = unquoted(unit)
+        source.refuse(
+            "value_type",
+            node,
+            f"{column} holds the names of privacy units, and their {function} means nothing.",
+            f"Write count(DISTINCT {column}) to count units, or aggregate another column.",
+        )
+
+
+def _added_columns(value: exp.Expr) -> Iterator[exp.Column]:
+    """Yield the columns that arithmetic and casts make a value from; not those of a condition."""
+    if isinstance(value, exp.Column):
+        yield value
+    elif isinstance(value, exp.Paren | exp.Cast | exp.Neg | exp.Add | exp.Sub | exp.Mul | exp.Div):
+        for part in value.iter_expressions():
+            yield from _added_columns(part)

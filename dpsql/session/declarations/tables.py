@@ -10,6 +10,7 @@ from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.model.similar_names import as_written
 from dpsql.operations.comparisons import compared_type
+from dpsql.operations.dialect import text_literal
 from dpsql.plan.environment.links import link_steps, linked, unit_column
 from dpsql.session.declarations.arguments import (
     BUDGET,
@@ -32,7 +33,8 @@ from dpsql.session.declarations.protection import (
 from dpsql.session.declarations.public import require_not_public
 from dpsql.session.declarations.undoing import fact_changes, reach_of, require_replaced
 from dpsql.session.declarations.unit_names import look_alike_unit
-from dpsql.session.declarations.zones import declared_zone, other_zone
+from dpsql.sql.time_zones import unknown_zone
+from dpsql.sql.zone_names import ZONES
 from dpsql.state import (
     Link,
     Policy,
@@ -42,6 +44,11 @@ from dpsql.state import (
     checked,
     rho_nano_down,
 )
+
+_UTC = frozenset(
+    f"{prefix}{name}" for prefix in ("", "Etc/") for name in ("UTC", "UCT", "GMT", "Greenwich", "Universal", "Zulu")
+)
+"""Names of one zone."""
 
 
 def declare_unit(arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
@@ -90,7 +97,7 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
     state.declare_protected(protected, reach=reach, seen=seen)
     remember(schema, state)
     told = f"table {schema.canonical} is protected; its privacy unit is {unit.name}"
-    return _warned(told, look_alike_unit(unit.name, policy)) + other_zone(schema, protected, engine)
+    return _warned(told, look_alike_unit(unit.name, policy)) + _other_zone(schema, protected, engine)
 
 
 def _warned(told: str, warning: str) -> str:
@@ -133,7 +140,7 @@ def _settings(
         max_rows_norm=arguments.read("max_rows_norm", float),
         max_rows_per_unit=arguments.read("max_rows_per_unit", int),
         coverage=arguments.flag("coverage", default=True),
-        time_zone=declared_zone(arguments, before),
+        time_zone=_declared_zone(arguments, before),
     )
     return checked(dataclasses.replace(said, **arguments.kept(before, _FIELDS, _INSTEAD)))
 
@@ -258,7 +265,7 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
     state.declare_protected(protected, link, reach, seen)
     remember(linked(schema, state.policy(), engine), state)
     told = f"table {schema.canonical} is linked to {parent.canonical}; its privacy unit is {above.unit}"
-    return told + other_zone(schema, protected, engine)
+    return told + _other_zone(schema, protected, engine)
 
 
 def _parent(arguments: Arguments, before: Link | None, engine: Engine) -> tuple[TableSchema, tuple[str, ...]]:
@@ -316,3 +323,40 @@ def _require_free_name(link: Link, child: TableSchema, policy: Policy) -> None:
             f"table {child.canonical!r} has a column {name!r} of its own; protect it by that column with CALL "
             "dp_protect, or rename it"
         )
+
+
+def _declared_zone(arguments: Arguments, before: ProtectedTable | None) -> str | None:
+    """Return the time zone that a declaration names.
+
+    Raises:
+        PolicyError: it is not known, or the table has another one, which a repeated declaration does not change.
+
+    """
+    zone, is_named = arguments.read("time_zone", str), arguments.names_any("time_zone")
+    if zone is not None and zone not in ZONES:
+        raise PolicyError(" ".join(unknown_zone(zone)))
+    if before and is_named and (zone or "UTC") != (before.time_zone or "UTC") and not arguments.flag("replace"):
+        raise PolicyError(
+            f"days and hours of table {before.table} are those of time zone {before.time_zone or 'UTC'}, and would be "
+            f"those of {zone or 'UTC'}; add replace := true if that is meant"
+        )
+    return zone
+
+
+def _other_zone(schema: TableSchema, table: ProtectedTable, engine: Engine) -> str:
+    """Return a warning if days of a table are those of another zone than the curator's session has; else empty.
+
+    Args:
+        schema: the table.
+        table: what is declared of it.
+        engine: knows the session.
+
+    """
+    if not any("WITH TIME ZONE" in column.type.upper() for column in schema.columns):
+        return ""
+    zone, here = table.time_zone or "UTC", engine.session_zone()
+    if zone == here or {zone, here} <= _UTC:
+        return ""
+    told = f"; days and hours of its TIMESTAMPTZ values are those of time zone {zone}, and this session has {here}"
+    cure = f": add time_zone := {text_literal(here)}, replace := true if that is meant"
+    return told + (cure if here in ZONES else "")

@@ -10,9 +10,8 @@ import pytest
 
 from dpsql.errors import CalibrationError, DpsqlError, ReleaseError
 from dpsql.noise.divisible.compound_poisson import logarithmic_law
-from dpsql.noise.divisible.dirichlet_multinomial import draw_dirichlet_multinomials
 from dpsql.noise.divisible.exponential_powers import failure_powers, success_powers
-from dpsql.noise.divisible.many_negative_binomials import draw_many
+from dpsql.noise.divisible.many_negative_binomials import draw_dirichlet_multinomials, draw_many
 from dpsql.noise.divisible.negative_binomial import draw_negative_binomials
 from tests.deterministic_entropy import ScriptedEntropy, SeededEntropy
 

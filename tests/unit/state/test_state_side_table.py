@@ -33,7 +33,7 @@ from dpsql.state import (
     State,
     Threshold,
     Unit,
-    vector_cache,
+    arrow_vectors,
 )
 from tests.unit.state.stored_points import top_point
 
@@ -487,8 +487,8 @@ def test_what_was_stored_a_moment_ago_is_not_read_again(state: State) -> None:
 
 
 def test_only_so_much_is_kept_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_cache, "_MOST_BYTES", 80)
-    kept = vector_cache.Decoded()
+    monkeypatch.setattr(arrow_vectors, "_MOST_BYTES", 80)
+    kept = arrow_vectors.Decoded()
     read: list[int] = []
 
     def ask(rho_nano: int, count: int = 4, at: datetime = NOW) -> bool:

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from dpsql.model.look_alikes import _LETTERS, difference, look_alike, look_of
+from dpsql.session.declarations.unit_names import _LETTERS, difference, look_alike, look_of
 
 ALIKE = {
     "Cyrillic letter": "p\u0430tient",
