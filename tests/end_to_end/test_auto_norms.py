@@ -253,7 +253,7 @@ def test_a_crash_after_auto_pays_nothing_twice(
         raise RuntimeError
 
     with monkeypatch.context() as patched:
-        patched.setattr(keys_first, "release_keys_first", crash)
+        patched.setattr(keys_first.KeysFirstKind, "release", crash)
         with pytest.raises(RuntimeError):
             session.sql(ROWS, **LEVEL)
     # AUTO, and the first round of keys, which is 0.06 of the rest

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,14 @@ from dpsql.bound.formulations import Formulation
 from dpsql.cascade.cascade import lowered
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.features import key_rounds, keys_alone
+from dpsql.features import joint_release, key_rounds
 from dpsql.mechanism.histogram import NoisyHistogram
 from dpsql.model.frame import NANO, PRESENCE, WEIGHT_BITS, Frame
 from dpsql.model.identity import statistic_hash
 from dpsql.model.query_kinds import KeysAlone
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, next_round
 from dpsql.release import points, round_keys, stage
+from dpsql.release.stages import Stage
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import ChargeItem, Ledger, Level, SideTable
 from tests.end_to_end.receipts import receipt_of
@@ -315,7 +315,7 @@ def test_without_room_for_all_rounds_or_a_receipt_nothing_is_charged(
     with pytest.raises(dpsql.BudgetError):
         session.sql(KEYS, rho=BUDGET * 1.05)
     assert spent(session) == 0
-    monkeypatch.setattr(keys_alone, "joint_guarantee_of", fails)
+    monkeypatch.setattr(joint_release, "joint_guarantee_of", fails)
     with pytest.raises(dpsql.CalibrationError):
         session.sql(KEYS)
     assert spent(session) == 0
@@ -342,12 +342,12 @@ def test_a_crash_between_two_rounds_is_paid_once(session: dpsql.Session, monkeyp
     assert spent(session) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(("module", "step"), [(key_rounds, "prepare_stage"), (stage, "read_exact")])
+@pytest.mark.parametrize(("owner", "step"), [(Stage, "prepared"), (stage, "read_exact")])
 def test_without_the_lock_a_round_is_still_drawn_once(
-    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, owner: Any, step: str
 ) -> None:
     """Somebody asks before the round is planned, which would then rise, or after its rows are read."""
-    whole, meanwhile = getattr(module, step), [0.1]
+    whole, meanwhile, planned = getattr(owner, step), [0.1], itertools.count()
     monkeypatch.setattr(session._access.read().locks, "exclusive", lambda *_: contextlib.nullcontext())
 
     def ask_once() -> None:
@@ -355,13 +355,16 @@ def test_without_the_lock_a_round_is_still_drawn_once(
             session.sql(KEYS, rho=meanwhile.pop())
 
     def slow(*arguments: Any) -> object:
-        if module is key_rounds:
+        # both rounds are planned before the first one is
+        if owner is Stage and next(planned) < 2:
+            return whole(*arguments)
+        if owner is Stage:
             ask_once()
         found = whole(*arguments)
         ask_once()
         return found
 
-    monkeypatch.setattr(module, step, slow)
+    monkeypatch.setattr(owner, step, slow)
     with pytest.raises(dpsql.ReleaseError, match=r"^the frame was released by another process meanwhile; ask again$"):
         session.sql(KEYS, rho=0.5)
     # the round is the other's, and what is left goes to the next ones

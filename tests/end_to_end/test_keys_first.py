@@ -15,11 +15,12 @@ import dpsql
 from dpsql.accounting import gaussian
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.errors import ReleaseError
-from dpsql.features import keys_first
+from dpsql.features import joint_release, keys_first
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.identity import frame_hash, statistic_hash
 from dpsql.model.query_kinds import KeysFirst
 from dpsql.release import exact as exact_module
+from dpsql.release import stages
 from dpsql.release.exact import Reading
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import ChargeItem, Ledger, SideTable, State, Tail
@@ -205,7 +206,7 @@ def test_a_key_that_came_later_is_shown_whether_anybody_had_it_before(
 
 def test_left_out_it_would_tell_of_one_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin shows only keys that the frame has."""
-    monkeypatch.setattr(keys_first, "add_keys", lambda *_: None)
+    monkeypatch.setattr(stages, "add_keys", lambda *_: None)
     found = []
     for with_one_person in (True, False):
         with open_session() as session:
@@ -420,7 +421,7 @@ def test_without_room_for_all_or_a_receipt_nothing_is_charged(
     with pytest.raises(dpsql.BudgetError):
         session.sql(PEOPLE, rho=21.0, **FIRST)
     assert spent(session) == 0
-    monkeypatch.setattr(keys_first, "joint_guarantee_of", fails)
+    monkeypatch.setattr(joint_release, "joint_guarantee_of", fails)
     with pytest.raises(dpsql.CalibrationError):
         session.sql(PEOPLE, **FIRST)
     assert spent(session) == 0

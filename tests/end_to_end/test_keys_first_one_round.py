@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.features import first_round, keys_first
+from dpsql.features import first_round
+from dpsql.release import stages
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
@@ -165,7 +166,7 @@ def test_a_budget_that_two_rounds_would_pass_is_not_begun_and_a_crash_pays_nothi
     session.sql("CALL dp_unit('buyer', rho_budget := 0.05, replace := TRUE)")
     # after the first round
     with monkeypatch.context() as broken:
-        broken.setattr(keys_first, "add_keys", crash)
+        broken.setattr(stages, "add_keys", crash)
         with pytest.raises(RuntimeError):
             session.sql(PEOPLE, **LEVEL)
     assert spent(session) == pytest.approx(FIRST_NANO / 1e9 + 0.05 / 32, abs=1e-9)
