@@ -16,20 +16,26 @@ from dataclasses import replace
 from functools import partial
 
 from dpsql.cascade.reader import Reader
-from dpsql.errors import CalibrationError
-from dpsql.features.auto_half_width_rows import open_rows, settled_rows
-from dpsql.features.auto_price import OpenTerms, answer_delta_units, asked_nano, may_come
-from dpsql.features.auto_stand_ins import has_unknown_bounds
-from dpsql.features.cap_guarantee import guarantee_of_cap, is_beyond, receipt_of_cap, with_guarantee_of_cap
+from dpsql.errors import BudgetError, CalibrationError
+from dpsql.features.auto_price import (
+    OpenTerms,
+    answer_delta_units,
+    asked_nano,
+    has_unknown_bounds,
+    may_come,
+    open_price,
+)
+from dpsql.features.cap_guarantee import cap_row, guarantee_of_cap, is_beyond, receipt_of_cap, with_guarantee_of_cap
 from dpsql.features.half_width import TargetQuery, up
 from dpsql.features.query_kind import QueryKind
 from dpsql.features.target_levels import cap_nano, level_of_text, require_room
 from dpsql.mechanism.calibrate import Calibration, calibrate, levels_of
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
+from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery, HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
-from dpsql.receipts import cap_words, half_width_words, level_words
+from dpsql.receipts import cap_words, half_width_words, level_words, own_words
 from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
@@ -37,7 +43,7 @@ from dpsql.release.estimates import QUANTILES
 from dpsql.release.offer import Offer
 from dpsql.release.offer_caps import with_caps
 from dpsql.release.stages import Stage
-from dpsql.state import State, delta_units_up
+from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem, State, delta_units_up
 
 _ROUNDING = 1.0 + 1e-9
 """A half width that exceeds its target by a smaller factor does so by a rounding of floats."""
@@ -177,3 +183,54 @@ def _missed(query: AutoHalfWidths, columns: Sequence[ColumnReceipt]) -> Iterator
         enough = up(level_of_text(part, nano - shares) / NANO)
     shown = half_width_words.wider(name, up(excess * most), most)
     yield cap_words.NOT_REACHED.format(shown=shown, why=half_width_words.why_wider(_cap(query), enough))
+
+
+def settled_rows(target: HalfWidths, most_nano: int, missed: str, *, beyond: bool) -> list[Row]:
+    """Return the rows of the cap once AUTO has chosen; they read and spend nothing.
+
+    Args:
+        target: the half widths.
+        most_nano: the cap.
+        missed: the sentence about a half width that the cap is too low for; empty if all are met.
+        beyond: whether stored numbers of higher levels are shown.
+
+    """
+    return [*_cap_rows(target, most_nano, beyond=beyond), ("target", "reached", missed or "yes")]
+
+
+def open_rows(query: AutoHalfWidths, dearest: tuple[int, int], state: State, reader: Reader) -> list[Row]:
+    """Return the rows of the target before AUTO has chosen; they read and spend nothing.
+
+    Args:
+        query: the plan, with something left open.
+        dearest: the most nano-rho and the most delta units that the answer costs beside AUTO.
+        state: the state file.
+        reader: who asks.
+
+    """
+    target, part = query.whole_request.target, query.first
+    if target is None:
+        raise AssertionError("a query by half widths has some")
+    items = (*open_price(part), ChargeItem(query_hash(query), *dearest))
+    try:
+        state.ledger.require(part.frame.rows.unit, items, reader.name)
+        affordable = "yes"
+    except BudgetError as error:
+        affordable = own_words.not_affordable(error)
+    rho_nano, delta_units = (
+        sum(amounts) for amounts in zip(*((one.rho_nano, one.delta_units) for one in items), strict=True)
+    )
+    return [
+        ("target", "half width", half_width_words.half_widths(target)),
+        *_cap_rows(target, query.most_nano, beyond=False),
+        ("target", "dearest outcome", half_width_words.dearest(rho_nano / NANO, delta_units / DELTA_UNITS_PER_ONE)),
+        ("target", "affordable", affordable),
+    ]
+
+
+def _cap_rows(target: HalfWidths, most_nano: int, *, beyond: bool) -> list[Row]:
+    """Return the rows of the cap."""
+    name, value = target.cap
+    by_epsilon = [("target", name, f"{value:.9g}")] if name == "max_epsilon" else []
+    max_rho = ("target", "max_rho", f"{most_nano / NANO:.9g}")
+    return [*by_epsilon, max_rho, cap_row(target.cap, cap_words.BOUNDS_OF_AUTO, beyond=beyond)]

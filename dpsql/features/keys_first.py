@@ -20,9 +20,8 @@ from typing import ClassVar
 import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
-from dpsql.features.after_first import after_first
 from dpsql.features.auto_price import OpenTerms
-from dpsql.features.first_round import Step
+from dpsql.features.first_round import Step, after_first
 from dpsql.features.joint_release import joint_guarantee_of, joint_receipt, joint_rows, own_receipts
 from dpsql.features.key_rounds import (
     THRESHOLD_PART,
