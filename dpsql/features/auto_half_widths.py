@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from dpsql.cascade.reader import Reader
-from dpsql.errors import BudgetError, CalibrationError
+from dpsql.errors import CalibrationError
 from dpsql.features.auto_price import (
     OpenTerms,
     answer_delta_units,
@@ -25,7 +25,14 @@ from dpsql.features.auto_price import (
     may_come,
     open_price,
 )
-from dpsql.features.cap_guarantee import cap_row, guarantee_of_cap, is_beyond, receipt_of_cap, with_guarantee_of_cap
+from dpsql.features.cap_guarantee import (
+    affordable_row,
+    cap_row,
+    guarantee_of_cap,
+    is_beyond,
+    receipt_of_cap,
+    with_guarantee_of_cap,
+)
 from dpsql.features.half_width import TargetQuery, up
 from dpsql.features.query_kind import QueryKind
 from dpsql.features.target_levels import cap_nano, level_of_text, require_room
@@ -35,9 +42,9 @@ from dpsql.model.frame import NANO
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery, HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
-from dpsql.receipts import cap_words, half_width_words, level_words, own_words
+from dpsql.receipts import cap_words, half_width_words, level_words
 from dpsql.receipts.offer_receipt import make_receipt
-from dpsql.receipts.plan_rows import Row
+from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.estimates import QUANTILES
 from dpsql.release.offer import Offer
@@ -65,10 +72,14 @@ class AutoHalfWidthsKind(QueryKind[AutoHalfWidths]):
     def rows(self, query: AutoHalfWidths, state: State, reader: Reader) -> list[Row]:
         """Return the rows of the cap, those of the frame, and its price."""
         (offer,) = self.offers(query, state, reader)
-        missed = next(_missed(query, make_receipt(offer).columns), "")
+        missed = next(_missed(query, make_receipt(offer).columns), "yes")
         beyond = is_beyond(offer, query.most_nano, state)
-        cap = settled_rows(_target(query), query.most_nano, missed, beyond=beyond)
-        return [*cap, *super().rows(query, state, reader)]
+        return [
+            *_cap_rows(query, beyond=beyond),
+            ("target", "reached", missed),
+            *offer_rows(offer),
+            *price_rows(query, [offer]),
+        ]
 
     def guarantee(self, query: AutoHalfWidths) -> tuple[float, float]:
         """Return the guarantee of the cap."""
@@ -89,7 +100,16 @@ class AutoHalfWidthsKind(QueryKind[AutoHalfWidths]):
 
     def open_rows(self, query: AutoHalfWidths, _least: FrameQuery, state: State, reader: Reader) -> list[Row]:
         """Return the rows of the cap before AUTO has chosen."""
-        return open_rows(query, self._dearest(query, state, reader), state, reader)
+        part, target = query.first, _target(query)
+        items = (*open_price(part), ChargeItem(query_hash(query), *self._dearest(query, state, reader)))
+        rho_nano, delta_units = sum(one.rho_nano for one in items), sum(one.delta_units for one in items)
+        dearest = half_width_words.dearest(rho_nano / NANO, delta_units / DELTA_UNITS_PER_ONE)
+        return [
+            ("target", "half width", half_width_words.half_widths(target)),
+            *_cap_rows(query, beyond=False),
+            ("target", "dearest outcome", dearest),
+            affordable_row(part, items, state, reader),
+        ]
 
     def open_terms(self, query: AutoHalfWidths, first: Calibration, state: State, reader: Reader) -> OpenTerms:
         """Return the terms of the cap, with the price of the dearest outcome."""
@@ -185,52 +205,9 @@ def _missed(query: AutoHalfWidths, columns: Sequence[ColumnReceipt]) -> Iterator
     yield cap_words.NOT_REACHED.format(shown=shown, why=half_width_words.why_wider(_cap(query), enough))
 
 
-def settled_rows(target: HalfWidths, most_nano: int, missed: str, *, beyond: bool) -> list[Row]:
-    """Return the rows of the cap once AUTO has chosen; they read and spend nothing.
-
-    Args:
-        target: the half widths.
-        most_nano: the cap.
-        missed: the sentence about a half width that the cap is too low for; empty if all are met.
-        beyond: whether stored numbers of higher levels are shown.
-
-    """
-    return [*_cap_rows(target, most_nano, beyond=beyond), ("target", "reached", missed or "yes")]
-
-
-def open_rows(query: AutoHalfWidths, dearest: tuple[int, int], state: State, reader: Reader) -> list[Row]:
-    """Return the rows of the target before AUTO has chosen; they read and spend nothing.
-
-    Args:
-        query: the plan, with something left open.
-        dearest: the most nano-rho and the most delta units that the answer costs beside AUTO.
-        state: the state file.
-        reader: who asks.
-
-    """
-    target, part = query.whole_request.target, query.first
-    if target is None:
-        raise AssertionError("a query by half widths has some")
-    items = (*open_price(part), ChargeItem(query_hash(query), *dearest))
-    try:
-        state.ledger.require(part.frame.rows.unit, items, reader.name)
-        affordable = "yes"
-    except BudgetError as error:
-        affordable = own_words.not_affordable(error)
-    rho_nano, delta_units = (
-        sum(amounts) for amounts in zip(*((one.rho_nano, one.delta_units) for one in items), strict=True)
-    )
-    return [
-        ("target", "half width", half_width_words.half_widths(target)),
-        *_cap_rows(target, query.most_nano, beyond=False),
-        ("target", "dearest outcome", half_width_words.dearest(rho_nano / NANO, delta_units / DELTA_UNITS_PER_ONE)),
-        ("target", "affordable", affordable),
-    ]
-
-
-def _cap_rows(target: HalfWidths, most_nano: int, *, beyond: bool) -> list[Row]:
+def _cap_rows(query: AutoHalfWidths, *, beyond: bool) -> list[Row]:
     """Return the rows of the cap."""
-    name, value = target.cap
+    name, value = cap = _target(query).cap
     by_epsilon = [("target", name, f"{value:.9g}")] if name == "max_epsilon" else []
-    max_rho = ("target", "max_rho", f"{most_nano / NANO:.9g}")
-    return [*by_epsilon, max_rho, cap_row(target.cap, cap_words.BOUNDS_OF_AUTO, beyond=beyond)]
+    max_rho = ("target", "max_rho", f"{query.most_nano / NANO:.9g}")
+    return [*by_epsilon, max_rho, cap_row(cap, cap_words.BOUNDS_OF_AUTO, beyond=beyond)]
