@@ -175,7 +175,7 @@ class KeysFirstKind(QueryKind[KeysFirst]):
         """Return the receipt of keys and numbers together."""
         own = own_receipts(query, offers)
         base = replace(own[-1], notes=(*own[-1].notes, keys_first_note(offers)))
-        return joint_receipt(query, offers, own, [*round_names(own[:-1]), ("numbers",)], base)
+        return joint_receipt(query, base, offers, own, [*round_names(own[:-1]), ("numbers",)])
 
     def answer(
         self, query: KeysFirst, released: Sequence[Released], receipt: Receipt, runtime: Runtime, reader: Reader
