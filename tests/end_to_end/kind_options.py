@@ -125,10 +125,11 @@ def _by_norm(question: Question) -> Question:
     return replace(by_norm, numbers=numbers, sums=sums)
 
 
-def _is_plain(asked: Asked) -> bool:
-    """Check that the option changed nothing, as its value is the default."""
-    plain, answered = (replace(one, query_hash="") for one in (asked.was, asked.receipt))
-    return asked.rows[0] == asked.rows[1] and plain == answered
+def _default(**options: Any) -> Case:
+    """Return the case of an option whose value is the default: the answer without it is served again."""
+    return replace(
+        _option(lambda asked: asked.receipt.reused and asked.rows[0] == asked.rows[1], **options), is_about_rows=True
+    )
 
 
 def _noise_of_sum(receipt: dpsql.Receipt) -> float:
@@ -157,7 +158,7 @@ OPTIONS: Mapping[str, Case] = {
     "min_privacy_units_per_group": _option(
         lambda asked: len(asked.answer) < len(asked.plain), min_privacy_units_per_group=120
     ),
-    "privacy_unit_column": _option(_is_plain, privacy_unit_column="patient"),
+    "privacy_unit_column": _default(privacy_unit_column="patient"),
     "mechanism = GAUSSIAN": _mechanism("GAUSSIAN"),
     "mechanism = CORRELATED_GAUSSIAN": _mechanism("CORRELATED_GAUSSIAN"),
     "mechanism = DISCRETE_CORRELATED_GAUSSIAN": _mechanism("DISCRETE_CORRELATED_GAUSSIAN", prepare=_declared(IN_ZCDP)),
@@ -192,7 +193,7 @@ OPTIONS: Mapping[str, Case] = {
         lambda asked: asked.receipt.charged_rho > 0.8 * asked.was.charged_rho, refresh=True, prepare=_asked_before
     ),
     "buckets": _option(lambda asked: asked.says("groups are added up"), buckets="ward"),
-    "bounding = L0": _option(_is_plain, bounding="L0"),
+    "bounding = L0": _default(bounding="L0"),
     "bounding = L2": _option(lambda asked: asked.says("counts in each with weight sqrt(2 / n)"), bounding="L2"),
     "bounding = NORM": replace(
         _option(lambda asked: asked.says("scaled down to an l2 norm"), bounding="NORM"), change=_by_norm

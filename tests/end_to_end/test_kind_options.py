@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
 import dpsql
 from dpsql.cascade.reader import CURATOR
 from dpsql.features.kinds import KINDS
+from dpsql.plan.frames import GroupedSource, read_levels
+from dpsql.sql.source.sources import SelectText
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.kind_options import CASES, WANTED, Case
 from tests.end_to_end.kind_questions import DECLARED, QUESTIONS, TABLES, Asked
@@ -55,6 +58,20 @@ def test_an_option_has_its_effect_or_is_refused(prepared: dpsql.Session, plain: 
     assert {kind: fault for kind, fault in found.items() if fault} == {}
     # a case that no kind answers shows no effect
     assert "" in found.values()
+
+
+def test_an_option_that_grouping_sets_drop_is_found(
+    prepared: dpsql.Session, plain: Answered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_delta(text: SelectText) -> GroupedSource:
+        return read_levels(replace(text, options=replace(text.options, delta=None)) if text.has_sets else text)
+
+    monkeypatch.setattr("dpsql.plan.planner.read_levels", without_delta)
+    found = {kind: fault_of(CASES["delta"], kind, prepared, plain) for kind in QUESTIONS}
+    assert {kind: fault for kind, fault in found.items() if fault} == {
+        "GroupingSets, sums": "no effect",
+        "GroupingSets, apart": "no effect",
+    }
 
 
 def fault_of(case: Case, kind: str, prepared: dpsql.Session, plain: Answered) -> str | None:
