@@ -17,8 +17,6 @@ from dpsql.sql.clauses import INTERVAL_FUNCTIONS, NAMED_ARGUMENTS, UNBOUNDED_FUN
 from dpsql.sql.options import _WORDS
 from tests.end_to_end.kind_questions import IN_ZCDP, PROTECTED, Asked, Question
 
-Prepare = Callable[[dpsql.Session, Question], dpsql.Result | None]
-
 
 @dataclass(frozen=True)
 class Case:
@@ -28,29 +26,29 @@ class Case:
         change: adds it to a question.
         had_effect: checks an answer.
         words: a refusal names one of them.
-        prepare: prepares a session for the question. If it answers the question without the option, that is compared.
+        is_stored: whether the session has the answer without it, as for what changes the shown rows alone.
+        declared: what is declared in the session before the question.
         needs_numbers: whether it changes a number. Keys alone with a number are another kind of query.
-        is_about_rows: whether it changes the shown rows alone, so that the answer without it is served again.
 
     """
 
     change: Callable[[Question], Question]
     had_effect: Callable[[Asked], bool]
     words: tuple[str, ...]
-    prepare: Prepare | None = None
+    is_stored: bool = False
+    declared: tuple[str, ...] = ()
     needs_numbers: bool = False
-    is_about_rows: bool = False
 
 
-def _option(had_effect: Callable[[Asked], bool], *without: str, prepare: Prepare | None = None, **options: Any) -> Case:
+def _option(had_effect: Callable[[Asked], bool], *without: str, **options: Any) -> Case:
     """Return the case of the first of some options, which needs the others, and some options to be left out."""
     first, value = next(iter(options.items()))
     words = (first, value) if isinstance(value, str) and value.isupper() else (first,)
-    return Case(lambda question: question.of(*without, **options), had_effect, words, prepare)
+    return Case(lambda question: question.of(*without, **options), had_effect, words)
 
 
-def _mechanism(word: str, prepare: Prepare | None = None) -> Case:
-    return _option(lambda asked: word.lower() in asked.receipt.mechanism, mechanism=word, prepare=prepare)
+def _mechanism(word: str) -> Case:
+    return _option(lambda asked: word.lower() in asked.receipt.mechanism, mechanism=word)
 
 
 def _of_running_totals(question: Question) -> Question:
@@ -81,7 +79,7 @@ def _clause(had_effect: Callable[[Asked], bool], of_numbers: str, of_keys: str) 
         lambda question: replace(question, end=of_numbers if question.numbers else of_keys),
         had_effect,
         (of_numbers.split(maxsplit=1)[0],),
-        is_about_rows=True,
+        is_stored=True,
     )
 
 
@@ -93,23 +91,6 @@ def _beside(*names: str) -> Case:
         lambda asked: {*names} <= {*asked.answer.columns} and len(asked.answer) == len(asked.plain),
         names,
     )
-
-
-def _asked_before(session: dpsql.Session, question: Question) -> dpsql.Result:
-    return session.sql(question.text)
-
-
-def _asked_of_first_version(session: dpsql.Session, question: Question) -> dpsql.Result:
-    answer = session.sql(question.text)
-    session.sql("CALL dp_new_version('visits', version := '2')")
-    return answer
-
-
-def _declared(statement: str) -> Prepare:
-    def declare(session: dpsql.Session, question: Question) -> None:
-        session.sql(statement)
-
-    return declare
 
 
 def _at_lower_level(question: Question) -> Question:
@@ -128,7 +109,7 @@ def _by_norm(question: Question) -> Question:
 def _default(**options: Any) -> Case:
     """Return the case of an option whose value is the default: the answer without it is served again."""
     return replace(
-        _option(lambda asked: asked.receipt.reused and asked.rows[0] == asked.rows[1], **options), is_about_rows=True
+        _option(lambda asked: asked.receipt.reused and asked.rows[0] == asked.rows[1], **options), is_stored=True
     )
 
 
@@ -156,12 +137,14 @@ OPTIONS: Mapping[str, Case] = {
         group_selection_strategy="GAUSSIAN_THRESHOLD",
     ),
     "min_privacy_units_per_group": _option(
-        lambda asked: len(asked.answer) < len(asked.plain), min_privacy_units_per_group=120
+        lambda asked: len(asked.answer) < len(asked.plain), min_privacy_units_per_group=600
     ),
     "privacy_unit_column": _default(privacy_unit_column="patient"),
     "mechanism = GAUSSIAN": _mechanism("GAUSSIAN"),
     "mechanism = CORRELATED_GAUSSIAN": _mechanism("CORRELATED_GAUSSIAN"),
-    "mechanism = DISCRETE_CORRELATED_GAUSSIAN": _mechanism("DISCRETE_CORRELATED_GAUSSIAN", prepare=_declared(IN_ZCDP)),
+    "mechanism = DISCRETE_CORRELATED_GAUSSIAN": replace(
+        _mechanism("DISCRETE_CORRELATED_GAUSSIAN"), declared=(IN_ZCDP,)
+    ),
     "mechanism = FACTORISED_GAUSSIAN": replace(
         _mechanism("FACTORISED_GAUSSIAN"),
         change=_of_running_totals,
@@ -181,16 +164,17 @@ OPTIONS: Mapping[str, Case] = {
     "rho_window": _option(lambda asked: abs(asked.receipt.rho / asked.was.rho - 1) > 0.01, rho_window=(0.01, 40.0)),
     "rho_ceiling": _option(lambda asked: asked.receipt.charged_rho > 1.5 * asked.was.charged_rho, rho_ceiling=2.0),
     "own_threshold": replace(
-        _option(lambda asked: asked.receipt.charged_delta > 1e-4, own_threshold=True, prepare=_asked_before),
+        _option(lambda asked: asked.receipt.charged_delta > 1e-4, own_threshold=True),
         change=_at_lower_level,
+        is_stored=True,
     ),
-    "as_of": _option(
-        lambda asked: asked.receipt.reused and asked.receipt.version == "1" and asked.rows[0] == asked.rows[1],
-        as_of="1",
-        prepare=_asked_of_first_version,
+    "as_of": replace(
+        _option(lambda asked: asked.receipt.reused and asked.rows[0] == asked.rows[1], as_of="1"),
+        is_stored=True,
+        declared=("CALL dp_new_version('visits', version := '2')",),
     ),
-    "refresh": _option(
-        lambda asked: asked.receipt.charged_rho > 0.8 * asked.was.charged_rho, refresh=True, prepare=_asked_before
+    "refresh": replace(
+        _option(lambda asked: asked.receipt.charged_rho > 0.8 * asked.was.charged_rho, refresh=True), is_stored=True
     ),
     "buckets": _option(lambda asked: asked.says("groups are added up"), buckets="ward"),
     "bounding = L0": _default(bounding="L0"),
@@ -200,10 +184,9 @@ OPTIONS: Mapping[str, Case] = {
     ),
     "other_group": _option(lambda asked: "rest" in asked.cells, other_group="rest"),
     "coverage": _option(lambda asked: bool(asked.receipt.kept) and not asked.was.kept, coverage=True),
-    "coverage = FALSE": _option(
-        lambda asked: all("coverage = FALSE" in line for line in asked.receipt.kept),
-        coverage=False,
-        prepare=_declared(f"{PROTECTED}TRUE)"),
+    "coverage = FALSE": replace(
+        _option(lambda asked: all("coverage = FALSE" in line for line in asked.receipt.kept), coverage=False),
+        declared=(f"{PROTECTED}TRUE)",),
     ),
     "target_half_width": _option(lambda asked: asked.says("half widths of at most 50"), "rho", target_half_width=50),
     "confidence": _option(lambda asked: asked.says("(99 %)"), confidence=0.99),
@@ -244,7 +227,7 @@ CLAUSES: Mapping[str, Case] = {
         lambda asked: asked.rows[0] != asked.rows[1],
         ("WHERE",),
     ),
-    "having": _clause(lambda asked: asked.is_part, "HAVING n > 300", "HAVING doctor > 'd1'"),
+    "having": _clause(lambda asked: asked.is_part, "HAVING n > 1500", "HAVING doctor > 'd1'"),
     "qualify": _clause(
         lambda asked: asked.is_part and len(asked.answer) == 2,
         "QUALIFY row_number() OVER (ORDER BY n DESC) <= 2",
@@ -260,7 +243,7 @@ CLAUSES: Mapping[str, Case] = {
 }
 """By the field of `Clauses`."""
 COLUMNS: Mapping[str, Case] = {
-    "dp_interval_low, dp_interval_high": replace(_beside("dp_interval_low", "dp_interval_high"), is_about_rows=True),
+    "dp_interval_low, dp_interval_high": replace(_beside("dp_interval_low", "dp_interval_high"), is_stored=True),
     "dp_unbounded, dp_unbounded_low, dp_unbounded_high": _beside(*UNBOUNDED_FUNCTIONS),
     WITHIN_TARGET: _beside(WITHIN_TARGET),
 }

@@ -14,7 +14,7 @@ CREATE TABLE visits AS
 SELECT i // 4 AS patient, 'w' || floor(sqrt((i // 4 + i % 2) % 9))::INTEGER AS ward, i // 4 % 2 AS sex, i % 10 AS cost,
     CASE WHEN i // 4 % 12 = 0 THEN 'rare ' || i // 4 ELSE 'd' || floor(sqrt((i // 4 + i % 2) % 16))::INTEGER END
     AS doctor
-FROM range(1200) t(i)
+FROM range(6000) t(i)
 """
 """A patient has at most two groups, so that every session shows the same rows. Groups differ in size: there are a ward
 of the list without rows, and doctors of one patient.
