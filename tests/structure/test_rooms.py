@@ -14,6 +14,17 @@ TOGETHER = ("frontends", PACKAGE)
 """Rooms that lead to each other: the server and the command line, and what ``import dpsql`` gives."""
 
 
+LEVELS, LEVELS_OF_SESSION = 14, 9
+"""Rooms above each other: of the whole library, and up to the only room that knows all others."""
+CIRCLES = {
+    ("frontends", "dpsql"),
+    ("frontends.commands", "frontends"),
+    ("frontends.server", "dpsql"),
+    ("frontends.server", "frontends"),
+}
+"""Rooms, each with one that stands above it and that it imports all the same."""
+
+
 def test_every_folder_is_a_room() -> None:
     modules = module_sources(ROOT)
     folders = {name.rpartition(".")[0] for name in modules if name.count(".") > 1}
@@ -27,6 +38,23 @@ def test_a_room_imports_from_rooms_that_stand_before_it() -> None:
         known = {name for name in room.imports if not (room.name.startswith(TOGETHER) and name in TOGETHER)}
         assert known - {room.name} <= before, room.name
         before.add(room.name)
+
+
+def test_the_house_has_no_more_levels() -> None:
+    levels: dict[str, int] = {}
+    for room in ROOMS:
+        levels[room.name] = 1 + max((levels[name] for name in room.imports if name in levels), default=0)
+    assert levels["session"] <= LEVELS_OF_SESSION
+    assert max(levels.values()) <= LEVELS
+
+
+def test_only_the_front_ends_lead_to_each_other() -> None:
+    before: set[str] = set()
+    later = set()
+    for room in ROOMS:
+        later |= {(room.name, name) for name in room.imports if name not in before}
+        before.add(room.name)
+    assert later == CIRCLES
 
 
 def test_a_module_stands_in_the_innermost_room() -> None:
