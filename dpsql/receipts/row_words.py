@@ -8,27 +8,22 @@ from __future__ import annotations
 from dpsql.receipts.sentence import Sentence
 
 LIMIT_WIDENS = Sentence(
-    "the rows of LIMIT have the {side} noisy numbers; so their intervals are wider than that of a group named before",
-    side="largest",
+    "the rows of LIMIT have the {side|largest} noisy numbers; so their intervals are wider than that of a group named "
+    "before"
 )
 LIMIT_WIDENED = Sentence(
-    "LIMIT picks the {side} noisy numbers: for that, intervals of {columns} are {factor:.3g} times as wide",
-    side="largest",
-    columns="n",
-    factor=1.55,
+    "LIMIT picks the {side|largest} noisy numbers: for that, intervals of {columns|n} are {factor:.3g|1.55} times as "
+    "wide"
 )
 NEAR_THRESHOLD = Sentence(
-    "counts near the threshold of {threshold:.3g} are shown if their noise is large: for that, intervals of {columns} "
-    "are up to {factor:.3g} times as wide",
-    threshold=31.4,
-    columns="n",
-    factor=2.31,
+    "counts near the threshold of {threshold:.3g|31.4} are shown if their noise is large: for that, intervals of "
+    "{columns|n} are up to {factor:.3g|2.31} times as wide"
 )
 PICKED = Sentence(
-    "{clause} picks rows by noisy numbers; an interval holds for a group named before, and less often for these rows",
-    clause="HAVING",
+    "{clause|HAVING} picks rows by noisy numbers; an interval holds for a group named before, and less often for these "
+    "rows"
 )
-LESS_FOR = Sentence(", less for rows that {clause} picks", clause="HAVING")
+LESS_FOR = Sentence(", less for rows that {clause|HAVING} picks")
 LESS_FOR_SOME = Sentence(", less for picked rows")
 """Both of the probability in the line below a printed answer."""
 ALL_INTERVALS = Sentence("intervals")

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
+_EXAMPLE = re.compile(r"\{(\w+)([:!][^}|]*)?\|([^}]*)\}")
+"""A placeholder, its format, and the example of its value."""
+
 
 class Sentence(str):
     """A text with named placeholders, which `format` fills.
 
+    A placeholder has an example of its value behind a bar, which a test renders. It is no part of the text.
+
+    >>> Sentence("{count:,|1200} units ({unit|patient}) have more").format(count=3, unit="person")
+    '3 units (person) have more'
+
     Attributes:
-        example: a value for each placeholder; a test renders it.
+        example: a value for each placeholder.
 
     """
 
@@ -15,8 +25,15 @@ class Sentence(str):
 
     example: dict[str, object]
 
-    def __new__(cls, text: str, **example: object) -> Sentence:
-        """Return a sentence with an example of its values."""
-        made = super().__new__(cls, text)
-        made.example = example
+    def __new__(cls, text: str) -> Sentence:
+        """Return the sentence of a text with examples."""
+        made = super().__new__(cls, _EXAMPLE.sub(r"{\1\2}", text))
+        made.example = {name: _value(example, form) for name, form, example in _EXAMPLE.findall(text)}
         return made
+
+
+def _value(example: str, form: str) -> object:
+    """Return an example as its format wants it: a text, a whole number or a float."""
+    if form in ("", "!r"):
+        return example
+    return int(example) if form == ":," else float(example)
