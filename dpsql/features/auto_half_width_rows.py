@@ -10,7 +10,7 @@ from dpsql.model.frame import NANO
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
-from dpsql.receipts import cap_words, half_width_words, own_words
+from dpsql.receipts import half_width_words, own_words, words
 from dpsql.receipts.plan_rows import Row
 from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem, State
 
@@ -63,4 +63,4 @@ def _cap_rows(target: HalfWidths, most_nano: int, *, beyond: bool) -> list[Row]:
     name, value = target.cap
     by_epsilon = [("target", name, f"{value:.9g}")] if name == "max_epsilon" else []
     max_rho = ("target", "max_rho", f"{most_nano / NANO:.9g}")
-    return [*by_epsilon, max_rho, cap_row(target.cap, cap_words.BOUNDS_OF_AUTO, beyond=beyond)]
+    return [*by_epsilon, max_rho, cap_row(target.cap, words.BOUNDS_OF_AUTO, beyond=beyond)]

@@ -29,7 +29,7 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
-from dpsql.receipts import cap_words, half_width_words, level_words
+from dpsql.receipts import half_width_words, level_words, words
 from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
@@ -53,7 +53,7 @@ class AutoHalfWidthsKind(QueryKind[AutoHalfWidths]):
     def receipt(self, query: AutoHalfWidths, offers: Sequence[Offer], state: State) -> Receipt:
         """Return the receipt with the guarantee of the cap, and with a half width that the cap is too low for."""
         (offer,) = offers
-        receipt = receipt_of_cap(offer, query.most_nano, _target(query).cap, cap_words.BOUNDS_OF_AUTO, state)
+        receipt = receipt_of_cap(offer, query.most_nano, _target(query).cap, words.BOUNDS_OF_AUTO, state)
         return replace(receipt, notes=(*receipt.notes, *_missed(query, receipt.columns)))
 
     def rows(self, query: AutoHalfWidths, state: State, reader: Reader) -> list[Row]:
@@ -176,4 +176,4 @@ def _missed(query: AutoHalfWidths, columns: Sequence[ColumnReceipt]) -> Iterator
         nano = _target_query(query).smallest_nano()
         enough = up(level_of_text(part, nano - shares) / NANO)
     shown = half_width_words.wider(name, up(excess * most), most)
-    yield cap_words.NOT_REACHED.format(shown=shown, why=half_width_words.why_wider(_cap(query), enough))
+    yield words.NOT_REACHED.format(shown=shown, why=half_width_words.why_wider(_cap(query), enough))

@@ -24,7 +24,7 @@ from dpsql.model.frame import NANO
 from dpsql.model.identity import in_question
 from dpsql.model.private_query import FrameQuery
 from dpsql.noise.rounded_gaussian import slack_delta
-from dpsql.receipts import cap_words, level_words
+from dpsql.receipts import level_words, words
 from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import Receipt
@@ -140,5 +140,5 @@ def receipt_of_cap(offer: Offer, most_nano: int, cap: tuple[str, float], source:
 
 def _sentence(cap: tuple[str, float], source: str, *, beyond: bool) -> str:
     """Return the sentence that says which level epsilon is stated for, and that rho and price are no guarantee."""
-    of_cap = cap_words.COVERS_CAP if beyond else cap_words.IS_CAP
-    return cap_words.EPSILON_OF_CAP.format(of_cap=of_cap.format(cap=level_words.option(*cap)), source=source)
+    of_cap = words.COVERS_CAP if beyond else words.IS_CAP
+    return words.EPSILON_OF_CAP.format(of_cap=of_cap.format(cap=level_words.option(*cap)), source=source)

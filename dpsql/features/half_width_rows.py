@@ -13,7 +13,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.kinds import kind_of
 from dpsql.model.private_query import FrameQuery, HalfWidths, PrivateQuery
-from dpsql.receipts import half_width_words, own_words
+from dpsql.receipts import half_width_words, words
 from dpsql.receipts.plan_rows import Row
 from dpsql.release.offer import Offer
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Spent, State
@@ -53,7 +53,7 @@ def target_rows(query: PrivateQuery, target: HalfWidths, state: State, reader: R
             "full price",
             half_width_words.full_price(price.rho_nano / NANO_PER_RHO, price.delta_units / DELTA_UNITS_PER_ONE),
         ),
-        ("target", "questions left", f"{left.times(price)}" if left else own_words.NOT_SHOWN),
+        ("target", "questions left", f"{left.times(price)}" if left else words.NOT_SHOWN),
     ]
 
 

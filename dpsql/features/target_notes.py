@@ -12,7 +12,7 @@ from dpsql.features.target_rule import Step, best_level, interval_quantile, meas
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError, WithinTarget
-from dpsql.receipts import cap_words, target_words
+from dpsql.receipts import target_words, words
 from dpsql.receipts.receipt import ColumnReceipt
 from dpsql.release.offer import Offer
 from dpsql.state import Stop
@@ -50,9 +50,9 @@ def target_notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> I
     if best is not None:
         yield target_words.enough(level_of_text(part, best) / NANO)
     if clause := part.finish.leaves_out if step.picked is None else "":
-        yield cap_words.COUNTS_ALL.format(clause=clause)
+        yield words.COUNTS_ALL.format(clause=clause)
     if part.frame.has_private_keys and step.groups and step.picked is None:
-        yield cap_words.SHOWN_BY_OTHERS
+        yield words.SHOWN_BY_OTHERS
 
 
 def _outcome(step: Step, query: WithinTarget) -> target_words.Outcome:

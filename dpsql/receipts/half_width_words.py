@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError
 from dpsql.model.private_query import HalfWidths
-from dpsql.receipts import cap_words
+from dpsql.receipts import words
 
 
 def half_widths(target: HalfWidths) -> str:
@@ -29,7 +29,7 @@ def asked_half_widths(target: HalfWidths) -> str:
     >>> asked_half_widths(HalfWidths(50.0))
     'asked for half widths of at most 50 for each count and sum (95 %)'
     """
-    return cap_words.ASKED_HALF_WIDTHS.format(widths=half_widths(target))
+    return words.ASKED_HALF_WIDTHS.format(widths=half_widths(target))
 
 
 NO_LARGER = "No larger half width is granted either."

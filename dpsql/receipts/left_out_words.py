@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from dpsql.operations.dialect import quote
 from dpsql.pictures.tables import short
-from dpsql.receipts import cap_words, phrases
+from dpsql.receipts import phrases, words
 from dpsql.release.left_out import SURE, LeftOut, LeftOutReceipt
 
 Named: TypeAlias = tuple[str, LeftOutReceipt]
@@ -189,24 +189,24 @@ def within_unknown(one: LeftOutReceipt, error: float) -> str:
     else:
         most = f"up to {most_of(one.found)} of the {_nouns(one)} could be left out"
         why = f"{most}, too much beside the noise to be sure of {100.0 * error:.6g} %"
-    return cap_words.WITHIN_UNKNOWN.format(why=why)
+    return words.WITHIN_UNKNOWN.format(why=why)
 
 
 def says_within(note: str) -> bool:
     """Check that a note says why truth values about a target are NULL."""
-    return note.startswith(cap_words.WITHIN_UNKNOWN.partition("{")[0])
+    return note.startswith(words.WITHIN_UNKNOWN.partition("{")[0])
 
 
 def says_rows_within(note: str) -> bool:
     """Check that such a note speaks of a measured number of rows, or of an amount, that bounds leave out."""
-    why = note.removeprefix(cap_words.WITHIN_UNKNOWN.partition("{")[0])
-    others = (one.partition("{")[0] for one in (cap_words.LACKS_PEOPLE, cap_words.MAY_CUT_SOME))
+    why = note.removeprefix(words.WITHIN_UNKNOWN.partition("{")[0])
+    others = (one.partition("{")[0] for one in (words.LACKS_PEOPLE, words.MAY_CUT_SOME))
     return says_within(note) and not why.startswith(tuple(others))
 
 
 def within_wordings(note: str) -> list[str]:
     """Return wordings of such a note on a line of its own."""
-    why = note.removeprefix(cap_words.WITHIN_UNKNOWN.partition("{")[0])
+    why = note.removeprefix(words.WITHIN_UNKNOWN.partition("{")[0])
     return [f"NULL: {one}" for one in dict.fromkeys((why, why.partition(" to be sure")[0], why.partition(", ")[0]))]
 
 

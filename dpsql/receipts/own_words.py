@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.errors import BudgetError
 from dpsql.receipts import target_words
-from dpsql.receipts.sentence import Sentence
+from dpsql.receipts.words import Sentence
 
 OWN_AMOUNTS = Sentence(
     "amounts that are spent are yours alone, and what is left is left of your budget_part: a reader with a rho_limit "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpsql.pictures.tables import short
-from dpsql.receipts import cap_words, row_words, words
+from dpsql.receipts import coverage_words, screen_words, words
 
 TOLD_HIGH = 0.985
 """An upper end above it says nothing."""
@@ -18,8 +18,8 @@ LEAST_DELTA = 1e-15
 """A smaller delta, the price of the precision of noise, is not told."""
 _SAME_LEVEL = 5e-10
 """Levels are whole nano-rho: a smaller difference is a rounding of floats."""
-_MISSED, _NULL = cap_words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
-_PICKED = row_words.PICKED.partition("}")[2]
+_MISSED, _NULL = words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
+_PICKED = words.PICKED.partition("}")[2]
 
 
 def at_least(share: float) -> str:
@@ -86,15 +86,17 @@ def counted(ends: str, of: str, measured: str, unit: str, size: float | None) ->
     is_number, of_unit = measured in ("rows", "groups"), f" ({unit})" if unit else ""
     nouns, sized = (measured, measured) if of == measured or not is_number else (f"its {measured}", "of them")
     if size is None:
-        part = (words.ALL_OF_NUMBER if is_number else words.ALL_OF_TOTALS).format(nouns=nouns, unit=of_unit)
+        part = (coverage_words.ALL_OF_NUMBER if is_number else coverage_words.ALL_OF_TOTALS).format(
+            nouns=nouns, unit=of_unit
+        )
     elif not is_number:
-        part = words.TOTALS_UP_TO.format(nouns=nouns, size=f"{size:,.9g}", unit=of_unit)
+        part = coverage_words.TOTALS_UP_TO.format(nouns=nouns, size=f"{size:,.9g}", unit=of_unit)
     elif size == 1.0:
-        part = words.ONLY_ONE.format(nouns=nouns, unit=of_unit, sized=sized.removesuffix("s"))
+        part = coverage_words.ONLY_ONE.format(nouns=nouns, unit=of_unit, sized=sized.removesuffix("s"))
     else:
-        part = words.NUMBER_UP_TO.format(nouns=nouns, unit=of_unit, size=f"{size:,.9g}", sized=sized)
-    name = "" if of == measured else words.OF_COLUMN.format(column=column_of(of))
-    return words.COUNTED.format(column=name, ends=ends, part=part)
+        part = coverage_words.NUMBER_UP_TO.format(nouns=nouns, unit=of_unit, size=f"{size:,.9g}", sized=sized)
+    name = "" if of == measured else coverage_words.OF_COLUMN.format(column=column_of(of))
+    return coverage_words.COUNTED.format(column=name, ends=ends, part=part)
 
 
 def column_of(of: str) -> str:
@@ -108,20 +110,22 @@ def column_of(of: str) -> str:
 
 def units_beyond(least: int, most: int, part: float) -> str:
     """Say how many units have more than a size, and what is known of the part that they have."""
-    units = (words.SOME_BEYOND if least else words.MAYBE_BEYOND).format(least=least, most=most)
+    units = (coverage_words.SOME_BEYOND if least else coverage_words.MAYBE_BEYOND).format(least=least, most=most)
     if part < LEAST_PART:
-        return words.PART_UNKNOWN.format(units=units)
-    return words.PART_KNOWN.format(units=units, part=at_least(part))
+        return coverage_words.PART_UNKNOWN.format(units=units)
+    return coverage_words.PART_KNOWN.format(units=units, part=at_least(part))
 
 
 def more_groups(groups: int, noise: float) -> str:
     """Say which number of groups keeps most, and what it costs."""
-    return words.MORE_GROUPS.format(groups=groups, keeps=words.KEEPS_MUCH.format(noise=noise))
+    return coverage_words.MORE_GROUPS.format(groups=groups, keeps=coverage_words.KEEPS_MUCH.format(noise=noise))
 
 
 def more_rows(counted: str, rows: int, noise: float) -> str:
     """Say which count keeps most rows, and what it costs."""
-    return words.MORE_ROWS.format(counted=counted, rows=rows, keeps=words.KEEPS_MUCH.format(noise=noise))
+    return coverage_words.MORE_ROWS.format(
+        counted=counted, rows=rows, keeps=coverage_words.KEEPS_MUCH.format(noise=noise)
+    )
 
 
 def none_passed(unit: str, thresholds: Sequence[float], *, is_relative: bool) -> str:
@@ -184,11 +188,11 @@ def says_missed(note: str) -> bool:
 def less_for(notes: Sequence[str]) -> str:
     """Say which rows intervals hold for less often, if one of the notes says that a clause picks them.
 
-    >>> less_for([row_words.PICKED.format(clause="HAVING")])
+    >>> less_for([words.PICKED.format(clause="HAVING")])
     ', less for rows that HAVING picks'
     """
     clauses = [note.removesuffix(_PICKED) for note in notes if note.endswith(_PICKED)]
-    return row_words.LESS_FOR.format(clause=clauses[0]) if clauses else ""
+    return screen_words.LESS_FOR.format(clause=clauses[0]) if clauses else ""
 
 
 def shortfall(note: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsql.model.query_kinds import RelativeError
-from dpsql.receipts import cap_words
+from dpsql.receipts import words
 from dpsql.state import Stop
 
 
@@ -36,7 +36,7 @@ def asked(target: RelativeError, *, of_rows: bool = False) -> str:
     >>> asked(RelativeError(0.1, 1.0, 0.95))
     'asked for a relative error of at most 10 % for each count, sum and average, in at least 100 % of the groups (95 %)'
     """
-    return cap_words.ASKED_RELATIVE.format(target=relative_error(target, of_rows=of_rows))
+    return words.ASKED_RELATIVE.format(target=relative_error(target, of_rows=of_rows))
 
 
 ENDINGS: Mapping[str, str] = {
@@ -115,7 +115,7 @@ def outcome(found: Outcome, steps: int, rho: float, *, of_noise: bool = False) -
     >>> outcome(Outcome(5, 5, 5, needed=5, column="cost"), 7, 0.0123)
     '5 of 5 rows are within it for cost after 7 steps, at rho = 0.0123'
     """
-    sentence = cap_words.NOISE_WITHIN if of_noise else cap_words.WITHIN_TARGET
+    sentence = words.NOISE_WITHIN if of_noise else words.WITHIN_TARGET
     return sentence.format(share=found.share, of_column=found.of_column, steps=_counted(steps), rho=rho)
 
 
@@ -140,11 +140,11 @@ higher level; this is after 2 steps, at rho = 0.01'
     'the target is not reached: no row is shown'
     """
     told = {"share": found.whole, "percent": 100.0 * error, "of_column": found.of_column, "asked": _are(found.asked)}
-    shown = (cap_words.NOISE_MISSES if of_noise else cap_words.MISSED_BY).format(**told)
+    shown = (words.NOISE_MISSES if of_noise else words.MISSED_BY).format(**told)
     if not found.counted:
-        shown = cap_words.NONE_SHOWN.format(what="group" if found.needed is None else "row")
-    why = cap_words.ENDED.format(why=ENDINGS[stop.ending], steps=_counted(stop.steps), rho=rho)
-    return cap_words.NOT_REACHED.format(shown=shown, why=why)
+        shown = words.NONE_SHOWN.format(what="group" if found.needed is None else "row")
+    why = words.ENDED.format(why=ENDINGS[stop.ending], steps=_counted(stop.steps), rho=rho)
+    return words.NOT_REACHED.format(shown=shown, why=why)
 
 
 def enough(rho: float) -> str:
@@ -153,7 +153,7 @@ def enough(rho: float) -> str:
     >>> enough(0.011)
     'by a forecast from these numbers, a question at rho = 0.011 would be within it'
     """
-    return cap_words.FORECAST.format(rho=rho)
+    return words.FORECAST.format(rho=rho)
 
 
 def stopped(rho: float, steps: int) -> str:

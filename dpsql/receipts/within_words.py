@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dpsql.receipts import cap_words, left_out_words, phrases
+from dpsql.receipts import left_out_words, phrases, words
 
 
 def lacks_people(column: str, most: float, unit: str, error: float) -> str:
@@ -21,8 +21,8 @@ def lacks_people(column: str, most: float, unit: str, error: float) -> str:
     'one group of people may lack up to 230 patients, too many to be sure of 10 %'
     """
     most_said, units = f"{max(1, math.ceil(most)):,}", left_out_words.plural(unit)
-    why = cap_words.LACKS_PEOPLE.format(column=column, most=most_said, units=units, percent=100.0 * error)
-    return cap_words.WITHIN_UNKNOWN.format(why=why)
+    why = words.LACKS_PEOPLE.format(column=column, most=most_said, units=units, percent=100.0 * error)
+    return words.WITHIN_UNKNOWN.format(why=why)
 
 
 def may_cut_some(cut: str, columns: Sequence[str]) -> str:
@@ -35,5 +35,5 @@ def may_cut_some(cut: str, columns: Sequence[str]) -> str:
     >>> may_cut_some("rows or values", ["cost", "age"]).partition(": ")[2]
     'bounds may cut rows or values of cost and age, and how much of one group is not measured'
     """
-    why = cap_words.MAY_CUT_SOME.format(cut=cut, columns=phrases.listed(columns))
-    return cap_words.WITHIN_UNKNOWN.format(why=why)
+    why = words.MAY_CUT_SOME.format(cut=cut, columns=phrases.listed(columns))
+    return words.WITHIN_UNKNOWN.format(why=why)

@@ -1,15 +1,48 @@
-"""The table of sentences that receipts and the lines below a printed answer are made of.
+"""The table of sentences of receipts, plans and budgets.
 
-Each row is a sentence with named placeholders and an example of their values, which a test renders. `phrases.py`
-chooses rows by numbers. A note of a receipt stands under one of five headings, by `HEADINGS`.
+`coverage_words.py` has those on coverage, and `screen_words.py` those below a printed answer. `phrases.py` chooses rows
+by numbers. A note of a receipt stands under one of five headings, by `HEADINGS`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
-from dpsql.receipts import cap_words, row_words
-from dpsql.receipts.sentence import Sentence
+_EXAMPLE = re.compile(r"\{(\w+)([:!][^}|]*)?\|([^}]*)\}")
+"""A placeholder, its format, and the example of its value."""
+
+
+class Sentence(str):
+    """A text with named placeholders, which `format` fills.
+
+    A placeholder has an example of its value behind a bar, which a test renders. It is no part of the text.
+
+    >>> Sentence("{count:,|1200} units ({unit|patient}) have more").format(count=3, unit="person")
+    '3 units (person) have more'
+
+    Attributes:
+        example: a value for each placeholder.
+
+    """
+
+    __slots__ = ("example",)
+
+    example: dict[str, object]
+
+    def __new__(cls, text: str) -> Sentence:
+        """Return the sentence of a text with examples."""
+        made = super().__new__(cls, _EXAMPLE.sub(r"{\1\2}", text))
+        made.example = {name: _value(example, form) for name, form, example in _EXAMPLE.findall(text)}
+        return made
+
+
+def _value(example: str, form: str) -> object:
+    """Return an example as its format wants it: a text, a whole number or a float."""
+    if form in ("", "!r"):
+        return example
+    return int(example) if form == ":," else float(example)
+
 
 # Price and privacy.
 
@@ -38,6 +71,14 @@ LEVEL_CHOSEN = Sentence(
     "released numbers decided the level of stored numbers that serve this question; so epsilon and delta cover more "
     "than this level: rho = {rho:.9g|0.3} more, up to the cap of that decision"
 )
+EPSILON_OF_CAP = Sentence(
+    "epsilon {of_cap|is that of max_rho = 0.5}, because {source|released numbers} decide the level; rho and price are "
+    "accounting, not a guarantee"
+)
+IS_CAP = Sentence("is that of {cap|max_rho = 0.5}")
+COVERS_CAP = Sentence("covers {cap|max_rho = 0.5} and stored numbers of higher levels")
+RELEASED_NUMBERS = Sentence("released numbers")
+BOUNDS_OF_AUTO = Sentence("the bounds that AUTO found")
 
 # Keys.
 
@@ -119,9 +160,71 @@ TRUTH_VALUE = Sentence(
 )
 UNKNOWN_IN = Sentence("NULL in {column|cost}: the 95 % interval covers all of {domain|[0, 500]}")
 
+# Error: targets.
+
+ASKED_HALF_WIDTHS = Sentence("asked for half widths of {widths|at most 50 for each count and sum (95 %)}")
+ASKED_RELATIVE = Sentence("asked for a relative error of {target|at most 10 % for each count (95 %)}")
+WITHIN_TARGET = Sentence(
+    "{share|93.4 % of the groups} are within it{of_column| for cost} after {steps|7 steps}, at rho = {rho:.9g|0.0123}"
+)
+NOISE_WITHIN = Sentence(
+    "noise is within it in {share|93.4 % of the groups}{of_column| for cost} after {steps|7 steps}, at rho = "
+    "{rho:.9g|0.0123}"
+)
+MISSED_BY = Sentence(
+    "{share|81 of 100 groups} are within {percent:g|10.0} %{of_column| for cost}, and {asked|90 are} asked for"
+)
+NOISE_MISSES = Sentence(
+    "noise is within {percent:g|10.0} %{of_column| for cost} in {share|81 of 100 groups}, and {asked|90 are} asked for"
+)
+NONE_SHOWN = Sentence("no {what|group} is shown")
+ENDED = Sentence("{why|why}; this is after {steps|7 steps}, at rho = {rho:.9g|0.0123}")
+NOT_REACHED = Sentence("the target is not reached: {shown|50 % of the groups are within it}; {why|why}")
+WITHIN_UNKNOWN = Sentence("NULL in truth values about the target: {why|up to 12 % of the rows could be left out}")
+LACKS_PEOPLE = Sentence(
+    "one group of {column|people} may lack up to {most|230} {units|patients}, too many to be sure of "
+    "{percent:.6g|10.0} %"
+)
+MAY_CUT_SOME = Sentence(
+    "bounds may cut {cut|rows or values} of {columns|cost}, and how much of one group is not measured"
+)
+FORECAST = Sentence("by a forecast from these numbers, a question at rho = {rho:.3g|0.011} would be within it")
+COUNTS_ALL = Sentence("the target counts all groups, also those that {clause|LIMIT} leaves out")
+SHOWN_BY_OTHERS = Sentence(
+    "the share of groups counts all groups that this reader is shown, also groups of releases of others"
+)
+
+# Error: rows that clauses pick by their noisy numbers.
+
+LIMIT_WIDENS = Sentence(
+    "the rows of LIMIT have the {side|largest} noisy numbers; so their intervals are wider than that of a group named "
+    "before"
+)
+LIMIT_WIDENED = Sentence(
+    "LIMIT picks the {side|largest} noisy numbers: for that, intervals of {columns|n} are {factor:.3g|1.55} times as "
+    "wide"
+)
+NEAR_THRESHOLD = Sentence(
+    "counts near the threshold of {threshold:.3g|31.4} are shown if their noise is large: for that, intervals of "
+    "{columns|n} are up to {factor:.3g|2.31} times as wide"
+)
+PICKED = Sentence(
+    "{clause|HAVING} picks rows by noisy numbers; an interval holds for a group named before, and less often for these "
+    "rows"
+)
+RANKED = Sentence(
+    "a window orders groups by noisy numbers; an interval holds for a group named before, and less often for one "
+    "picked by its place"
+)
+ASKED_OF_ONE = Sentence("the half widths that were asked for hold for a group named before, not for the rows of LIMIT")
+
 # Bounds.
 
 WITHOUT_UNIT = Sentence('rows where {column|"patient_id"} is NULL are left out')
+SINGLE_ROW = Sentence(
+    "a join takes one row of each unit ({unit|person}) from {tables|main.people}; if a unit has more there, an unknown "
+    "part is missing"
+)
 COUNTS_IN = Sentence(
     "each unit counts in at most {groups|4 groups}, which a secret hash chooses; a unit with more groups is left out "
     "of the others"
@@ -194,96 +297,28 @@ NOT_FOUND: Mapping[str, Sentence] = {
 }
 """Why AUTO found no bounds, by `NotFound.reason`."""
 
-# Coverage.
+# Budgets.
 
-OF_COLUMN = Sentence("{column|sum(cost)}: ")
-COUNTED = Sentence("{column|}{ends|at least 91 %} of {part|all rows are counted}")
-COUNTED_UNKNOWN = Sentence("it is unknown what part of {of|rows} is counted: {why|see a note}")
-NUMBER_UP_TO = Sentence("{nouns|its rows} are counted for units{unit| (patient)} with up to {size|64} {sized|of them}")
-ONLY_ONE = Sentence("{nouns|rows} are counted for units{unit| (patient)} with 1 {sized|row}")
-TOTALS_UP_TO = Sentence("{nouns|totals} up to {size|4,096} per unit{unit| (patient)} is counted")
-ALL_OF_NUMBER = Sentence("all {nouns|rows} are counted")
-ALL_OF_TOTALS = Sentence("the {nouns|totals} of all units{unit| (patient)} is counted")
-SOME_BEYOND = Sentence("at least {least:,|646} and at most {most:,|2914} units have more")
-MAYBE_BEYOND = Sentence("at most {most:,|921} units have more, perhaps none")
-PART_KNOWN = Sentence(
-    "{units|at most 921 units have more}: they have at least {part|34 %} of all, and it is unknown what part of theirs "
-    "is counted"
-)
-PART_UNKNOWN = Sentence("{units|at most 921 units have more}, and it is unknown what part of all these units have")
-LARGER_BOUNDS = Sentence("larger bounds keep more, with more noise")
-MORE_GROUPS = Sentence("OPTIONS (max_groups_contributed = {groups|4}) {keeps|keeps about 95 %}")
-MORE_ROWS = Sentence("count({counted|*}, contribution_bounds_per_group => (0, {rows|64})) {keeps|keeps about 95 %}")
-KEEPS_MUCH = Sentence("keeps about 95 % of what is measured, with {noise:.2g|1.4} times the noise")
-BOUNDS_RAISE = Sentence(
-    "its bounds begin above 0, and raise smaller values; write contribution_bounds_per_{form|group} => (0, "
-    "{high:.9g|1024})"
-)
-COVERAGE_GONE = Sentence(
-    "it was not measured while the rows were available; ask about the current version of the table"
-)
-COVERAGE_OF_LEVELS = Sentence("it was measured at too many other levels; ask at one of these, or at a higher level")
-TOO_FEW = Sentence("noise hides the units at this level; ask with more epsilon or rho, or for fewer columns")
-COVERAGE_OFF = Sentence("the query says coverage = FALSE; leave it out")
-COVERAGE_OF_SETS = Sentence("the grouping sets are added up from groups by more keys; ask about each set by itself")
-COVERAGE_OF_LARGEST = Sentence("the groups that top_k leaves out depend on all units together; leave top_k out")
-COVERAGE_AT_CEILING = Sentence("rho_ceiling draws each number once, at the ceiling; leave rho_ceiling out")
-COVERAGE_OF_CUT_UNITS = Sentence(
-    "max_rows_per_unit cuts the rows of a unit; the curator can declare the table with max_rows_per_unit := NULL"
-)
-
-# Lines below a printed answer.
-
-HALF_WIDTHS = Sentence("±")
-ENDS = Sentence("low … high")
-END_COLUMNS = Sentence("columns with ends")
-COVERS = Sentence("{intervals|±} covers the noise with 95 % probability")
-COVER = Sentence("{intervals|low and high} cover the noise with 95 % probability")
-WIDTH = Sentence("± {half_width|18.7} for {column|aircraft}")
-WIDTHS = Sentence("the noise is {widths|± 18.7 for aircraft} with 95 % probability")
-NOT_BOUNDS = Sentence(", not uncounted rows or values cut by bounds")
-NOT_CUT = Sentence(", not what bounds cut")
-NOT_LEFT_OUT = Sentence(", not what is left out")
-ALSO_NULL = Sentence("NULL: no value is known")
-ALL_UNKNOWN_IN = Sentence("NULL in {columns|mean and spread}: the 95 % intervals cover all possible values")
-NULLS = Sentence("NULL in some columns; {receipt_at|answer.receipt} says why")
-UP_TO_SIZE = Sentence("at least {low|91 %} is counted up to {size|4,096} per unit")
-ENDS_OF_SHARE = Sentence("{low|91 %} to {high|98 %}")
-LOW_OF_SHARE = Sentence("at least {low|91 %}")
-MORE_THAN_THAT = Sentence("at least {count:,|646} units have more")
-THEIRS = Sentence(", with at least {part|34 %} of all; the counted part of theirs is not known")
-THEIRS_UNTOLD = Sentence(", with at least {part|34 %} of all (counted part unknown)")
-THEIRS_SHORT = Sentence(", with at least {part|34 %} of all")
-THEIRS_UNKNOWN = Sentence(", with an unknown part of all")
-UNKNOWN = Sentence("{of|rows}: the counted part is not known: {why|see answer.receipt}")
-ONE_COLUMN = Sentence("one column")
-SEE = Sentence("see {receipt_at|answer.receipt}")
-MORE = Sentence("{count|2} more in {receipt_at|answer.receipt}")
-NOTHING = Sentence("no group is shown; {receipt_at|answer.receipt} says why")
-MISSED = Sentence("the target is not reached; {receipt_at|answer.receipt} says why")
-GUARANTEE = Sentence("epsilon {epsilon|1} at delta {delta|1e-08}")
-AT_MOST = Sentence("at most {level|rho 0.5}")
-CHARGED_FOR = Sentence("{charged|rho 0.01}, for an answer with {level|rho 0.0175}")
-STORED = Sentence("nothing: served as stored, with {level|rho 0.0175}")
-SPENT = Sentence("spent so far: {level|epsilon} {spent|0.80} of {budget|3}")
-SPENT_SHORT = Sentence("spent: {spent|0.80} of {budget|3}")
-ROOM = Sentence(", room for {count:,|10} more such questions")
-ROOM_SHORT = Sentence(", room for {count:,|10} questions")
-ROOM_FOR_ONE = Sentence(", room for 1 more such question")
-NO_ROOM = Sentence(", no room for one more")
-NOTES = Sentence("{count|2} notes in {receipt_at|answer.receipt}")
-NOTES_ALONE = Sentence("{count|2}, in {receipt_at|answer.receipt}")
-ONE_NOTE = Sentence("1 note in {receipt_at|answer.receipt}")
-GROUPS_ABOVE = Sentence("shown if their noisy count of units exceeds {threshold|57.68}")
-GROUPS_ABOVE_LARGEST = Sentence("shown if their noisy count of units exceeds the largest left out by {threshold|57.68}")
 EPSILONS_DO_NOT_ADD_UP = Sentence(
     "epsilon_spent and epsilon_next do not add up to epsilon_budget: epsilon grows like the square root of rho, and "
     "rho adds up"
 )
 """Note of a budget."""
+OWN_AMOUNTS = Sentence(
+    "amounts that are spent are yours alone, and what is left is left of your budget_part: a reader with a rho_limit "
+    "sees no amount of the unit. The curator sees all"
+)
+"""Note of a budget as a reader with a limit sees it, who has a part of it."""
+OWN_AMOUNTS_NO_PART = Sentence(
+    "amounts that are spent are yours alone, and what is left is NULL: a reader with a rho_limit sees no amount of the "
+    "unit. The curator sees all, and can declare a budget_part for you"
+)
+"""Note of a budget as a reader with a limit sees it, who has no part of it."""
+NOT_SHOWN = Sentence("not shown to a reader with a rho_limit, who has no budget_part")
+"""A number of a plan that is about all of a unit's budget."""
 
 HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
-    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, LEVEL_CHOSEN, cap_words.EPSILON_OF_CAP),
+    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, LEVEL_CHOSEN, EPSILON_OF_CAP),
     "keys": (
         CLOCK,
         FINER_GROUPS,
@@ -307,8 +342,21 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         LEANS_UP,
         CELLS,
         TRUTH_VALUE,
-        *cap_words.ON_ERRORS,
-        *row_words.OF_ROWS,
+        ASKED_HALF_WIDTHS,
+        ASKED_RELATIVE,
+        WITHIN_TARGET,
+        NOISE_WITHIN,
+        NOT_REACHED,
+        WITHIN_UNKNOWN,
+        FORECAST,
+        COUNTS_ALL,
+        SHOWN_BY_OTHERS,
+        LIMIT_WIDENS,
+        LIMIT_WIDENED,
+        NEAR_THRESHOLD,
+        PICKED,
+        RANKED,
+        ASKED_OF_ONE,
     ),
 }
 """Notes by the heading of a receipt that they stand under; all others stand under ``bounds``."""
