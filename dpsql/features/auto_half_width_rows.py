@@ -10,7 +10,7 @@ from dpsql.model.frame import NANO
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
-from dpsql.receipts import half_width_words, own_words, words
+from dpsql.receipts import level_words, target_words, words
 from dpsql.receipts.plan_rows import Row
 from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem, State
 
@@ -46,14 +46,14 @@ def open_rows(query: AutoHalfWidths, dearest: tuple[int, int], state: State, rea
         state.ledger.require(part.frame.rows.unit, items, reader.name)
         affordable = "yes"
     except BudgetError as error:
-        affordable = own_words.not_affordable(error)
+        affordable = target_words.not_affordable(error)
     rho_nano, delta_units = (
         sum(amounts) for amounts in zip(*((one.rho_nano, one.delta_units) for one in items), strict=True)
     )
     return [
-        ("target", "half width", half_width_words.half_widths(target)),
+        ("target", "half width", level_words.half_widths(target)),
         *_cap_rows(target, query.most_nano, beyond=False),
-        ("target", "dearest outcome", half_width_words.dearest(rho_nano / NANO, delta_units / DELTA_UNITS_PER_ONE)),
+        ("target", "dearest outcome", level_words.dearest(rho_nano / NANO, delta_units / DELTA_UNITS_PER_ONE)),
         ("target", "affordable", affordable),
     ]
 

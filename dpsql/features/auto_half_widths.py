@@ -29,7 +29,7 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
-from dpsql.receipts import half_width_words, level_words, words
+from dpsql.receipts import level_words, words
 from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
@@ -175,5 +175,5 @@ def _missed(query: AutoHalfWidths, columns: Sequence[ColumnReceipt]) -> Iterator
         shares = sum(level.share_nano for level in part.auto_levels)
         nano = _target_query(query).smallest_nano()
         enough = up(level_of_text(part, nano - shares) / NANO)
-    shown = half_width_words.wider(name, up(excess * most), most)
-    yield words.NOT_REACHED.format(shown=shown, why=half_width_words.why_wider(_cap(query), enough))
+    shown = level_words.wider(name, up(excess * most), most)
+    yield words.NOT_REACHED.format(shown=shown, why=level_words.why_wider(_cap(query), enough))

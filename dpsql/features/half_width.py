@@ -17,7 +17,7 @@ from dpsql.features.query_kind import QueryKind
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import HalfWidths, PrivateQuery
 from dpsql.receipts import level_words
-from dpsql.receipts.asked_columns import may_have_threshold
+from dpsql.receipts.offer_receipt import may_have_threshold
 from dpsql.release.estimates import QUANTILES
 
 _MOST_NANO = 10**15

@@ -13,7 +13,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.kinds import kind_of
 from dpsql.model.private_query import FrameQuery, HalfWidths, PrivateQuery
-from dpsql.receipts import half_width_words, words
+from dpsql.receipts import level_words, words
 from dpsql.receipts.plan_rows import Row
 from dpsql.release.offer import Offer
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Spent, State
@@ -44,14 +44,14 @@ def target_rows(query: PrivateQuery, target: HalfWidths, state: State, reader: R
     if reader.has_limit:
         _, left = state.ledger.own(unit, reader.name)
     return [
-        ("target", "half width", half_width_words.half_widths(target)),
+        ("target", "half width", level_words.half_widths(target)),
         ("target", "rho", f"{(sum(part.asked_nano for part in offers) + by_auto) / NANO_PER_RHO:.9g}"),
         ("target", "epsilon", f"{epsilon:.6g}"),
         ("target", "delta", f"{delta:.6g}"),
         (
             "target",
             "full price",
-            half_width_words.full_price(price.rho_nano / NANO_PER_RHO, price.delta_units / DELTA_UNITS_PER_ONE),
+            level_words.full_price(price.rho_nano / NANO_PER_RHO, price.delta_units / DELTA_UNITS_PER_ONE),
         ),
         ("target", "questions left", f"{left.times(price)}" if left else words.NOT_SHOWN),
     ]

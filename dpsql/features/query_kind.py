@@ -20,8 +20,8 @@ from dpsql.features.joint_release import of_last_stages, receipt_of, with_prices
 from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.private_query import FrameQuery, PrivateQuery
-from dpsql.receipts.asked_columns import asked_columns
 from dpsql.receipts.nothing_shown import frame_reason, with_remarks
+from dpsql.receipts.offer_receipt import asked_columns
 from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.exact import Runtime

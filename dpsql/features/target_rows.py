@@ -16,7 +16,7 @@ from dpsql.model.frame import NANO, Frame
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import WithinTarget
-from dpsql.receipts import own_words, target_words, words
+from dpsql.receipts import target_words, words
 from dpsql.receipts.plan_rows import Row
 from dpsql.release.offer import Offer
 from dpsql.release.top_rows import row_order
@@ -74,7 +74,7 @@ def _asked_rows(query: WithinTarget, items: Sequence[ChargeItem], state: State, 
         state.ledger.require(query.first.frame.rows.unit, items, reader.name)
         affordable = "yes"
     except BudgetError as error:
-        affordable = own_words.not_affordable(error)
+        affordable = target_words.not_affordable(error)
     name, value = query.cap
     return [
         (

@@ -15,9 +15,8 @@ from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.receipts.coverage_receipt import unit_name
-from dpsql.receipts.left_out_words import within_unknown
+from dpsql.receipts.left_out_words import lacks_people, may_cut_some, within_unknown
 from dpsql.receipts.receipt import Receipt
-from dpsql.receipts.within_words import lacks_people, may_cut_some
 from dpsql.state import to_arrow
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dpsql.receipts import coverage_words, left_out_words, phrases, screen_words, words
 from dpsql.receipts.coverage_lines import CoverageReceipt
 
-_SINGLE_ROW = words.SINGLE_ROW.partition(" (")[0]
+SINGLE_ROW = words.SINGLE_ROW.partition(" (")[0]
+"""Beginning of a note about a join that takes one row of each unit from some tables."""
 _WORD = r"[a-z]{2,20}"
 _WEIGHTS = re.compile(r".+ (is|are) (of at most [\d,]+ rows? of .+): .+ weigh no more")
 
@@ -98,11 +99,6 @@ def is_warning(coverage: Sequence[CoverageReceipt]) -> bool:
     return any(one.least_beyond or one.unknown or one.cut for one in coverage)
 
 
-def is_single_row(note: str) -> bool:
-    """Check that a note says that a join takes one row of each unit."""
-    return note.startswith(_SINGLE_ROW)
-
-
 def with_joins(notes: Sequence[str], wordings: Sequence[str], *, warns: bool) -> Iterator[str]:
     """Yield wordings of the line of bounds that also say which rows a join may leave out.
 
@@ -116,7 +112,7 @@ def with_joins(notes: Sequence[str], wordings: Sequence[str], *, warns: bool) ->
         warns: the wordings warn that bounds leave out much. Then they come first, and are shortened for nothing else.
 
     """
-    single = [note for note in notes if is_single_row(note)]
+    single = [note for note in notes if note.startswith(SINGLE_ROW)]
     tables = phrases.listed([note.partition(" from ")[2].partition(";")[0] for note in single])
     short = f"only 1 row of a unit joins from {tables}"
     leads = ["; ".join(single), f"{short} (the rest is unknown)", short]

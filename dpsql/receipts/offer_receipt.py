@@ -7,16 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dpsql.cascade.serving import Serving
+from dpsql.mechanism.calibrate import levels_of
 from dpsql.mechanism.histogram import Histogram
+from dpsql.mechanism.registry import histogram_of
+from dpsql.mechanism.too_little import delta_for_threshold, fits_window
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import AnyUnit, BoundedValue, NotFound, NoValue, Quantile, Ratio, Spread
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Norm, Statistic
 from dpsql.model.identity import part_hash
 from dpsql.model.private_query import AutoGroups, Buckets, FrameQuery
 from dpsql.model.top_rows import WINDOW, TopRows
-from dpsql.receipts import bounds_line, phrases, words
+from dpsql.receipts import bounds_line, level_words, phrases, words
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
-from dpsql.release.estimates import Z_95, linear_noise, norms_of, shown_sigma
+from dpsql.release.estimates import Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
 from dpsql.release.offer import Offer, shown_threshold
 from dpsql.release.top_rows import row_order, side_of
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged
@@ -86,6 +89,46 @@ def column_receipts(
     return tuple(found)
 
 
+def asked_sigmas(query: FrameQuery) -> dict[Statistic, float]:
+    """Return the standard deviation of the noise of each statistic of a query by rho, at the level asked for.
+
+    Raises:
+        CalibrationError: a level rounds to nothing, or its noise cannot be drawn.
+
+    """
+    levels, _ = levels_of(query, histogram_of(query.frame), query.request.rho or 0.0)
+    return {level.statistic: level.sigma for level in levels}
+
+
+def asked_columns(query: FrameQuery) -> tuple[ColumnReceipt, ...]:
+    """Return the noise of every result column of a query by rho, as it is drawn at the level asked for.
+
+    Raises:
+        CalibrationError: as `asked_sigmas`.
+
+    """
+    histogram = histogram_of(query.frame)
+    noise = {one: noise_sigma(one, sigma, histogram) for one, sigma in asked_sigmas(query).items()}
+    return column_receipts(query, histogram, noise)
+
+
+def may_have_threshold(query: FrameQuery) -> bool:
+    """Return whether a query by rho needs no threshold at the level asked for, or its delta covers one.
+
+    Raises:
+        CalibrationError: as `asked_sigmas`.
+
+    """
+    histogram, window = histogram_of(query.frame), query.frame.window
+    if not histogram.hides:
+        return True
+    levels, _ = levels_of(query, histogram, query.request.rho or 0.0)
+    imprecisions = [level.noise_delta for level in levels]
+    if window:
+        return fits_window(imprecisions, window)
+    return delta_for_threshold(imprecisions, query.request.delta) > 0.0
+
+
 def notes(offer: Offer) -> tuple[str, ...]:
     """Return the rules that shape the answer and that its numbers alone do not show."""
     query, frame = offer.query, offer.query.frame
@@ -96,9 +139,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
     found += [frame.rows_sql.bounds] if frame.rows_sql.bounds else []
     found += [words.CLOCK.format(zone=zone) for zone in frame.rows_sql.zones]
     if query.request.target:
-        from dpsql.receipts import half_width_words  # noqa: PLC0415 — few queries need it
-
-        found.append(half_width_words.asked_half_widths(query.request.target))
+        found.append(words.ASKED_HALF_WIDTHS.format(widths=level_words.half_widths(query.request.target)))
     found += _bounding_notes(query)
     if query.auto:
         found += _auto_notes(query)

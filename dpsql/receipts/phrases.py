@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ LEAST_PART = 0.005
 """A smaller part beyond a size is not told."""
 LEAST_DELTA = 1e-15
 """A smaller delta, the price of the precision of noise, is not told."""
+_SCALES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 _SAME_LEVEL = 5e-10
 """Levels are whole nano-rho: a smaller difference is a rounding of floats."""
 _MISSED, _NULL = words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
@@ -42,6 +43,43 @@ def at_most(share: float) -> str:
     percent = max(100.0 * share, 0.01)
     digits = 2 if percent < 1.0 else 1 if percent < 10.0 else 0
     return f"{math.ceil(percent * 10**digits) / 10**digits:.{digits}f} %"
+
+
+def rounded_down(number: float, *, is_whole: bool = True) -> str:
+    """Return a number with two or three digits, never more than it is.
+
+    >>> [rounded_down(number) for number in (43_917.0, 19_876.0, 7.9, 0.4, 2_569_000.0)]
+    ['43,000', '19,800', '7', '0', '2.5 million']
+    >>> rounded_down(0.0579, is_whole=False)
+    '0.057'
+    """
+    return _digits(number, math.floor, is_whole=is_whole)
+
+
+def rounded_to(number: float, *, is_whole: bool = True) -> str:
+    """Return a number with two or three digits.
+
+    >>> [rounded_to(number) for number in (57_431.0, 996.0, 1_004_000.0)]
+    ['57,000', '1,000', '1.00 million']
+    """
+    return _digits(number, round, is_whole=is_whole)
+
+
+def _digits(number: float, rounding: Callable[[float], int], *, is_whole: bool) -> str:
+    """Return a number with two digits, or with three if the first one is 1."""
+    if number <= 0.0 or not math.isfinite(number):
+        return "0" if number <= 0.0 else str(number)
+    scale, word = next(((scale, word) for scale, word in _SCALES if number >= scale), (1.0, ""))
+    scaled = number / scale
+    if scaled >= 1e4 and word:
+        return f"{number:.3g}"
+    magnitude = math.floor(math.log10(scaled))
+    leading = scaled / 10.0**magnitude
+    place = magnitude - (2 if leading < 2.0 else 1)
+    if is_whole and not word:
+        place = max(0, place)
+    steps = rounding(scaled * 10.0**-place)
+    return f"{steps * 10**place:,}{word}" if place >= 0 else f"{steps / 10**-place:,.{-place}f}{word}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 
 from dpsql.pictures.tables import short
 from dpsql.receipts import left_out_words, phrases, screen_words, words
-from dpsql.receipts.bounds_line import counted_parts, is_single_row, is_warning, with_joins, with_weights
+from dpsql.receipts.bounds_line import SINGLE_ROW, counted_parts, is_warning, with_joins, with_weights
 from dpsql.receipts.coverage_lines import CoverageReceipt
 from dpsql.receipts.printed_table import PrintedTable
 from dpsql.receipts.receipt import Receipt
@@ -242,7 +242,7 @@ class Screen:
 
     def _has_single_row(self) -> bool:
         """Check that a join takes one row of each unit."""
-        return any(map(is_single_row, self.receipt.notes))
+        return SINGLE_ROW in " ".join(self.receipt.notes)
 
     def _unsaid(self, places: _Arrangement) -> int:
         """Return the number of other columns whose coverage has no line, but would have one if there was room."""

@@ -1,4 +1,4 @@
-"""Sentences of plans and receipts about questions by relative error; `cap_words.py` has their rows."""
+"""Sentences of plans and receipts about questions by relative error; `words.py` has their rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dpsql.errors import BudgetError
 from dpsql.model.query_kinds import RelativeError
 from dpsql.receipts import words
 from dpsql.state import Stop
@@ -174,10 +175,8 @@ def window(low: float, high: float, delta: float) -> str:
     return f"rho from {low:.9g} to {high:.9g}; its thresholds cost delta = {delta:.6g} once"
 
 
-def not_affordable(rho: float, delta: float) -> str:
-    """Say in a plan that the most that all steps cost cannot be paid.
-
-    >>> not_affordable(0.1, 1e-7)
-    'no: rho = 0.1 and delta = 1e-07 are left'
-    """
-    return f"no: rho = {rho:.6g} and delta = {delta:.6g} are left"
+def not_affordable(error: BudgetError) -> str:
+    """Say in a plan that the most that all steps cost cannot be paid."""
+    if error.remaining_rho is None:
+        return "no: what is left is not shown to a reader with a rho_limit"
+    return f"no: rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g} are left"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from dpsql.receipts import left_out_words, words
+from dpsql.receipts.left_out_words import lacks_people, may_cut_some
 from dpsql.receipts.printed_table import PrintedTable
 from dpsql.receipts.receipt import Receipt, SetReceipt
 from dpsql.receipts.screen import MOST_CHARACTERS, MOST_LINES
-from dpsql.receipts.within_words import lacks_people, may_cut_some
 from dpsql.release.left_out import LeftOut, LeftOutReceipt
 from tests.unit.receipts.test_screen import MISSED, NOTE, RECEIPT, UNBOUNDED, WIDTH, coverage, lines, of_column
 
