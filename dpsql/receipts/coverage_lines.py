@@ -69,7 +69,7 @@ class CoverageReceipt:
 
     def __str__(self) -> str:
         if self.values:
-            return _sentence(self)
+            return _named(self, [*_parts(self), self.advice])
         if self.unknown:
             return coverage_words.COUNTED_UNKNOWN.format(of=self.of, why=self.unknown)
         kept = self.counted(phrases.between(self.low, self.high), self.unit, self.size)
@@ -90,39 +90,32 @@ class CoverageReceipt:
         return not self.unknown, not is_number, not self.least_beyond, min(kept, _GOOD)
 
     def wordings(self) -> Iterator[str]:
-        """Yield wordings of the coverage of an average, a spread or a sum of both signs, the longest first."""
-        return _wordings(self)
+        """Yield wordings of the coverage of an average, a spread or a sum of both signs, the longest first.
+
+        None claims more than the sentence of the receipt does.
+        """
+        yield _named(self, _parts(self))
+        rows, cut, briefest = list(_rows_short(self)), _cut_short(self), _cut_short(self, brief=True)
+        if not _warns(self):
+            yield _named(self, [cut, *rows])
+            short = [briefest or rows[0]]
+        else:
+            yield _named(self, [*rows, cut])
+            yield _named(self, [*rows[:1], cut])
+            yield _named(self, [*rows[:1], briefest])
+            short = [*rows[:1], briefest]
+            if self.least_beyond:
+                nouns = self.measured.split(maxsplit=1)[0]
+                short[0] = coverage_words.MAY_LACK.format(least=self.least_beyond, nouns=nouns)
+        yield _named(self, short)
+        yield f"{coverage_words.OF_COLUMN.format(column=coverage_words.ONE_COLUMN)}{'; '.join(filter(None, short))}"
+        yield _named(self, short[:1])
+        yield short[0]
 
     def counted(self, ends: str, unit: str, size: float | None) -> str:
         """Say which part of the column is counted, of units up to a size or of all."""
         measured = self.measured or (self.of if self.of in ("rows", "groups") else "totals")
         return phrases.counted(ends, self.of, measured, unit, size)
-
-
-def _sentence(one: CoverageReceipt) -> str:
-    """Return all that is known of a column."""
-    return _named(one, [*_parts(one), one.advice])
-
-
-def _wordings(one: CoverageReceipt) -> Iterator[str]:
-    """Yield wordings of what is known of a column, the longest first. None claims more than `_sentence` does."""
-    yield _named(one, _parts(one))
-    rows, cut, briefest = list(_rows_short(one)), _cut_short(one), _cut_short(one, brief=True)
-    if not _warns(one):
-        yield _named(one, [cut, *rows])
-        short = [briefest or rows[0]]
-    else:
-        yield _named(one, [*rows, cut])
-        yield _named(one, [*rows[:1], cut])
-        yield _named(one, [*rows[:1], briefest])
-        short = [*rows[:1], briefest]
-        if one.least_beyond:
-            nouns = one.measured.split(maxsplit=1)[0]
-            short[0] = coverage_words.MAY_LACK.format(least=one.least_beyond, nouns=nouns)
-    yield _named(one, short)
-    yield f"{coverage_words.OF_COLUMN.format(column=coverage_words.ONE_COLUMN)}{'; '.join(filter(None, short))}"
-    yield _named(one, short[:1])
-    yield short[0]
 
 
 def _named(one: CoverageReceipt, parts: list[str]) -> str:

@@ -333,9 +333,11 @@ def _advice(covered: Statistic, kept: Kept, query: FrameQuery) -> str:
     groups = bounding.max_groups
     # a bound that is nearly as large keeps nearly as much
     if covered.kind == "presence" and groups and 1.5 * groups <= enough:
-        return phrases.more_groups(round(enough), math.sqrt(enough / groups))
+        keeps = coverage_words.KEEPS_MUCH.format(noise=math.sqrt(enough / groups))
+        return coverage_words.MORE_GROUPS.format(groups=round(enough), keeps=keeps)
     count = next((one for one in query.estimates if one.covered == covered), None)
     plain = _PLAIN_COUNT.fullmatch(count.name) if count else None
     if plain and not query.frame.keys and covered.row_cap and covered.row_cap < enough:
-        return phrases.more_rows(plain[1], round(enough), enough / covered.row_cap)
+        keeps = coverage_words.KEEPS_MUCH.format(noise=enough / covered.row_cap)
+        return coverage_words.MORE_ROWS.format(counted=plain[1], rows=round(enough), keeps=keeps)
     return coverage_words.LARGER_BOUNDS

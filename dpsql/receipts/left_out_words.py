@@ -30,6 +30,7 @@ _SOME = 0.1
 _MOST_NAMED = 3
 """Largest number of columns whose factors stand in one line."""
 _AMOUNT = "an amount of "
+_WITHIN = words.WITHIN_UNKNOWN.partition("{")[0]
 _BOUNDS = re.compile(r", contribution_\w+ => (?:\([^()]*\)|[^,()]+)")
 """Bounds in a call, which a line leaves out."""
 _WORD = r"[A-Za-z][a-z]+"
@@ -57,17 +58,9 @@ def too_low(found: Sequence[Named], rows: int | None = None, others: Sequence[st
     name = f"{_cut(of_set)}: " * bool(of_set) + (f"{_name(worst)}: " if others or _is_named(worst, found) else "")
     groups = f" of {_groups(worst.found)}" if rows is not None and worst.found.groups > rows else ""
     whose = f" of busy {plural(worst.unit)}"
-    wordings = (
-        f"{name}{_left_out(worst, whose, groups)}{more}",
-        f"{name}{_left_out(worst, '', groups)}{more}",
-        f"{name}{_left_out(worst, '', groups).removeprefix(_AMOUNT)}{more}",
-        f"{name}{_left_out(worst, whose, groups)}",
-        f"{name}{_left_out(worst, '', groups)}",
-        f"{name}{_left_out(worst, '', groups).removeprefix(_AMOUNT)}",
-        _left_out(worst, "", groups),
-        _left_out(worst, "", ""),
-    )
-    return list(dict.fromkeys(wordings))
+    full, plain = _left_out(worst, whose, groups), _left_out(worst, "", groups)
+    wordings = [f"{name}{one}{end}" for end in (more, "") for one in (full, plain, plain.removeprefix(_AMOUNT))]
+    return list(dict.fromkeys([*wordings, plain, _left_out(worst, "", "")]))
 
 
 def whole(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
@@ -224,19 +217,18 @@ def may_cut_some(cut: str, columns: Sequence[str]) -> str:
 
 def says_within(note: str) -> bool:
     """Check that a note says why truth values about a target are NULL."""
-    return note.startswith(words.WITHIN_UNKNOWN.partition("{")[0])
+    return note.startswith(_WITHIN)
 
 
 def says_rows_within(note: str) -> bool:
     """Check that such a note speaks of a measured number of rows, or of an amount, that bounds leave out."""
-    why = note.removeprefix(words.WITHIN_UNKNOWN.partition("{")[0])
-    others = (one.partition("{")[0] for one in (words.LACKS_PEOPLE, words.MAY_CUT_SOME))
-    return says_within(note) and not why.startswith(tuple(others))
+    others = tuple(_WITHIN + one.partition("{")[0] for one in (words.LACKS_PEOPLE, words.MAY_CUT_SOME))
+    return says_within(note) and not note.startswith(others)
 
 
 def within_wordings(note: str) -> list[str]:
     """Return wordings of such a note on a line of its own."""
-    why = note.removeprefix(words.WITHIN_UNKNOWN.partition("{")[0])
+    why = note.removeprefix(_WITHIN)
     return [f"NULL: {one}" for one in dict.fromkeys((why, why.partition(" to be sure")[0], why.partition(", ")[0]))]
 
 
@@ -371,7 +363,7 @@ def _unit(one: LeftOutReceipt) -> str:
 
 
 def _groups(found: LeftOut) -> str:
-    return "1 group" if found.groups == 1 else f"{found.groups:,} groups"
+    return phrases.number_of(found.groups, "group")
 
 
 def _cut(name: str) -> str:

@@ -200,7 +200,7 @@ def _auto_notes(query: FrameQuery) -> Iterator[str]:
 
 def _rows_notes(query: FrameQuery, rows: int, level: str) -> Iterator[str]:
     """Yield how many rows of a unit count in a group, and of which columns that changes the weights of people."""
-    yield words.AUTO_ROWS.format(rows=f"{rows:,} row{'' if rows == 1 else 's'}", level=level)
+    yield words.AUTO_ROWS.format(rows=phrases.number_of(rows, "row"), level=level)
     columns = [
         one.name
         for one in query.estimates

@@ -82,6 +82,15 @@ def _digits(number: float, rounding: Callable[[float], int], *, is_whole: bool) 
     return f"{steps * 10**place:,}{word}" if place >= 0 else f"{steps / 10**-place:,.{-place}f}{word}"
 
 
+def number_of(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> number_of(1, "row"), number_of(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names as a list in a sentence.
 
@@ -154,18 +163,6 @@ def units_beyond(least: int, most: int, part: float) -> str:
     return coverage_words.PART_KNOWN.format(units=units, part=at_least(part))
 
 
-def more_groups(groups: int, noise: float) -> str:
-    """Say which number of groups keeps most, and what it costs."""
-    return coverage_words.MORE_GROUPS.format(groups=groups, keeps=coverage_words.KEEPS_MUCH.format(noise=noise))
-
-
-def more_rows(counted: str, rows: int, noise: float) -> str:
-    """Say which count keeps most rows, and what it costs."""
-    return coverage_words.MORE_ROWS.format(
-        counted=counted, rows=rows, keeps=coverage_words.KEEPS_MUCH.format(noise=noise)
-    )
-
-
 def none_passed(unit: str, thresholds: Sequence[float], *, is_relative: bool) -> str:
     """Say that no noisy count passed the thresholds; a relative one counts from the largest group left out."""
     several = words.NONE_PASSED_ANY if len(thresholds) > 1 else words.NONE_PASSED
@@ -186,14 +183,9 @@ def at_higher_level(level: str, threshold: float, *, is_open: bool, of_several: 
     )
 
 
-def of_sets(sets: Sequence[Sequence[str]], sentence: str) -> str:
-    """Say which grouping sets, by their keys, a sentence is about."""
-    return words.OF_SETS.format(sets=listed([f"({', '.join(keys)})" for keys in sets]), sentence=sentence)
-
-
 def all_left_out(clauses: Sequence[str], count: int, noun: str) -> str:
     """Say which clauses of a query left out all of the `count` rows or groups before them."""
-    every = f"all {count:,} {noun}s" if count > 1 else f"the only {noun}"
+    every = f"all {number_of(count, noun)}" if count > 1 else f"the only {noun}"
     return words.LEFT_OUT.format(clauses=listed(clauses), groups=every)
 
 

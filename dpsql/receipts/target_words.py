@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dpsql.errors import BudgetError
 from dpsql.model.query_kinds import RelativeError
-from dpsql.receipts import words
+from dpsql.receipts import phrases, words
 from dpsql.state import Stop
 
 
@@ -83,7 +83,7 @@ class Outcome:
         if self.counted < self.needed:
             shown = "row that is shown" if self.counted == 1 else f"{self.counted:,} rows that are shown"
             return f"{self.within:,} of the {shown}"
-        return f"{self.within:,} of {self.counted:,} row{'' if self.counted == 1 else 's'}"
+        return f"{self.within:,} of {phrases.number_of(self.counted, 'row')}"
 
     @property
     def share(self) -> str:
