@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dpsql.cascade.serving import Serving
@@ -57,11 +57,6 @@ def make_receipt(offer: Offer) -> Receipt:
         notes=notes(offer),
         asked_rho=(offer.asked_nano + sum(level.share_nano for level in query.auto_levels)) / NANO_PER_RHO,
     )
-
-
-def asked_together(receipts: Sequence[Receipt]) -> float:
-    """Return the level that was asked for by all parts of a query together."""
-    return math.fsum(receipt.asked_rho or 0.0 for receipt in receipts)
 
 
 def column_receipts(

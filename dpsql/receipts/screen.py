@@ -305,7 +305,8 @@ class Screen:
         """Return wordings of the price, the spent budget, how often it can be paid again, and a count of notes."""
         receipt, standing = self.receipt, self.standing
         price = _charged(receipt)
-        notes = self._counted(count)
+        sentence = screen_words.NOTES if count > 1 else screen_words.ONE_NOTE
+        notes = [sentence.format(count=count, receipt_at=self.receipt_at)] * bool(count)
         shortest = price.replace(screen_words.CHARGED_FOR.format(charged="", level=""), ", for ")
         if standing is None:
             return [*_wordings([price], notes), shortest]
@@ -319,14 +320,6 @@ class Screen:
             with_room.append(f"{spent_short}{_room_short(left)}")
         extras = [*([one, *notes] for one in with_room), [so_far, *notes], notes, []]
         return [*("; ".join([price, *extra]) for extra in extras), shortest]
-
-    def _counted(self, count: int) -> list[str]:
-        """Return a number of notes in words; empty if there are none."""
-        if not count:
-            return []
-        return [
-            (screen_words.NOTES if count > 1 else screen_words.ONE_NOTE).format(count=count, receipt_at=self.receipt_at)
-        ]
 
 
 def head_width(lines: Sequence[str]) -> int:
