@@ -48,7 +48,7 @@ COVERAGE_OF_CUT_UNITS = Sentence(
     "max_rows_per_unit cuts the rows of a unit; the curator can declare the table with max_rows_per_unit := NULL"
 )
 
-# Averages, spreads and sums of both signs: rows, or totals of both signs.
+# Averages, spreads and sums of both signs: their rows, or totals.
 
 AT_MOST_OF_ALL = Sentence("at most {high|35 %} of all {nouns|its rows} are counted")
 HAVE_PART = Sentence(

@@ -13,8 +13,6 @@ from dpsql.receipts import phrases
 
 NO_LOWER_LEVEL = "No lower level is granted either."
 """A cure of a level that is refused, where nothing that the text may ask for is left."""
-
-
 NO_LARGER = "No larger half width is granted either."
 """A cure of half widths that are refused, where nothing that the text may ask for is left."""
 
