@@ -31,7 +31,7 @@ from benchmarks.same_questions import THEMES, Question, Trial, trials
 
 Outcome = dict[str, str]
 CHILD = Path(__file__).with_name("same_session.py")
-MOST_SHOWN, MOST_LINES = 5, 14
+MOST_LINES = 14
 
 
 def asked_in(tree: Path, plan: Path, written: Path) -> subprocess.Popen[bytes]:
@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help=f"number of one session, 0 to {len(THEMES) - 1}")
+    parser.add_argument("--shown", type=int, default=5, help="how many differences are printed (5)")
     parser.add_argument("--list", action="store_true", help="print outcomes of all questions, too")
     arguments = parser.parse_args()
     if not Path(__file__).resolve().is_relative_to(ROOT):
@@ -97,7 +98,7 @@ def main() -> None:
     asked = [one for one in asked if arguments.only in (None, one[0])]
     with tree_of(git("rev-parse", f"{arguments.base}^{{commit}}")) as base:
         before, here = outcomes(base, asked)
-    different, ends = [], Counter[str]()
+    different, ends, places = [], Counter[str](), Counter[str]()
     for (number, trial), old, new in zip(asked, before, here, strict=True):
         last = Question("the state file at the end of the session")
         for place, question in enumerate((*trial.questions, last)):
@@ -108,13 +109,16 @@ def main() -> None:
                 if arguments.list:
                     print(f"{title}\n  {question.text}\n  {new[place]['crash']} {new[place].get('error', '')[:300]}")
             if old[place] != new[place]:
+                places.update(name for name in old[place] | new[place] if old[place].get(name) != new[place].get(name))
                 different.append([title, f"  {question.text}", *difference(old[place], new[place])])
-    print("\n".join(line for one in different[:MOST_SHOWN] for line in one))
+    print("\n".join(line for one in different[: arguments.shown] for line in one))
     count = sum(ends.values())
     print(
         f"{count} questions in {len(asked)} sessions, {len(different)} differ ({arguments.base}, seed {arguments.seed})"
     )
     print(", ".join(f"{number} {name}" for name, number in ends.most_common()))
+    if different:
+        print(f"They differ in: {', '.join(f'{name} ({number})' for name, number in places.most_common())}")
     sys.exit(bool(different))
 
 

@@ -48,9 +48,9 @@ CALL dp_analyst('bea', budget_part := 0.3);
 CALL dp_analyst('cyd', rho_limit := 0.2, budget_part := 0.5);
 CALL dp_analyst('dan')
 """
-FOR_CURATOR = ("CALL", "FROM dp_check", "FROM dp_cascade")
-MORE_ROWS = """INSERT INTO visits SELECT visit_id + 5000, patient_id, city, 'D30', cost, urgent, day FROM visits
-    WHERE visit_id < 300 ON CONFLICT DO NOTHING"""
+DOORS = {"INSERT": DATABASE, "CALL": CURATOR, "FROM dp_check": CURATOR, "FROM dp_cascade": CURATOR}
+"""Readers of statements that others may not have."""
+
 
 # A line is a rule: its name and its alternatives, "-" for nothing, with "×3" for one that counts three times. Indented
 # lines go on. <name> stands for one alternative of a rule.
@@ -167,6 +167,8 @@ when: - ×3 | as_of = '1' | refresh = TRUE
 changed: <asked> (rho = 0.2, <when>, <coverage>) <open>, <plains> <rows> ×3
     | <asked> (rho = 0.2, <when>, <few>) <hidden>, <plains> <rows> ×2
     | <asked> (<level>, <when>) <open>, <plains> <rows>
+    | INSERT INTO visits SELECT visit_id + 5000, patient_id, city, 'D30', cost, urgent, day FROM visits
+      WHERE visit_id < 300 ON CONFLICT DO NOTHING ×2
     | CALL dp_new_version('visits') | CALL dp_protect('visits', max_rows_per_group := 3)
     | CALL dp_domain('visits', 'cost', bounds := [0, 400]) | CALL dp_unit('patient', rho_budget := 500)
     | CALL dp_protect('visits', min_privacy_units_per_group := 10)
@@ -255,7 +257,8 @@ def questions(random: Random, count: int, own: Sequence[str], readers: Sequence[
         else:
             form = expanded(random, f"<{random.choice((*own, 'any'))}>", but=LEVELS)
             text = tidy(expanded(random, form))
-        one = Question(text, CURATOR if text.startswith(FOR_CURATOR) else random.choice(readers))
+        asker = random.choice(readers)
+        one = Question(text, next((reader for begin, reader in DOORS.items() if text.startswith(begin)), asker))
         if not re.match("(SELECT|WITH) .*DIFFERENTIAL", text):
             asked.append(one)
             continue
@@ -264,7 +267,6 @@ def questions(random: Random, count: int, own: Sequence[str], readers: Sequence[
         crash = replace(one, crash=random.choice(("reading", "noise")))
         around = ((plan, 0.2), (columns, 0.05), (crash, 0.1), (one, 1), (one, 0.05), (plan, 0.15))
         asked += [each for each, often in around if random.random() < often]
-        asked += [Question(MORE_ROWS, DATABASE)] * ("changed" in own and random.random() < 0.15)
     return tuple(asked[:count])
 
 

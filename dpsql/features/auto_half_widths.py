@@ -17,27 +17,40 @@ from functools import partial
 
 from dpsql.cascade.reader import Reader
 from dpsql.errors import CalibrationError
-from dpsql.features.auto_half_width_rows import open_rows, settled_rows
-from dpsql.features.auto_price import OpenTerms, answer_delta_units, asked_nano, may_come
-from dpsql.features.auto_stand_ins import has_unknown_bounds
-from dpsql.features.cap_guarantee import guarantee_of_cap, is_beyond, receipt_of_cap, with_guarantee_of_cap
+from dpsql.features.auto_price import (
+    OpenTerms,
+    answer_delta_units,
+    asked_nano,
+    has_unknown_bounds,
+    may_come,
+    open_price,
+)
+from dpsql.features.cap_guarantee import (
+    affordable_row,
+    cap_row,
+    guarantee_of_cap,
+    is_beyond,
+    receipt_of_cap,
+    with_guarantee_of_cap,
+)
 from dpsql.features.half_width import TargetQuery, up
 from dpsql.features.query_kind import QueryKind
 from dpsql.features.target_levels import cap_nano, level_of_text, require_room
 from dpsql.mechanism.calibrate import Calibration, calibrate, levels_of
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
+from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery, HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
 from dpsql.receipts import level_words, words
 from dpsql.receipts.offer_receipt import make_receipt
-from dpsql.receipts.plan_rows import Row
+from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.estimates import QUANTILES
 from dpsql.release.offer import Offer
 from dpsql.release.offer_caps import with_caps
 from dpsql.release.stages import Stage
-from dpsql.state import State, delta_units_up
+from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem, State, delta_units_up
 
 _ROUNDING = 1.0 + 1e-9
 """A half width that exceeds its target by a smaller factor does so by a rounding of floats."""
@@ -59,10 +72,14 @@ class AutoHalfWidthsKind(QueryKind[AutoHalfWidths]):
     def rows(self, query: AutoHalfWidths, state: State, reader: Reader) -> list[Row]:
         """Return the rows of the cap, those of the frame, and its price."""
         (offer,) = self.offers(query, state, reader)
-        missed = next(_missed(query, make_receipt(offer).columns), "")
+        missed = next(_missed(query, make_receipt(offer).columns), "yes")
         beyond = is_beyond(offer, query.most_nano, state)
-        cap = settled_rows(_target(query), query.most_nano, missed, beyond=beyond)
-        return [*cap, *super().rows(query, state, reader)]
+        return [
+            *_cap_rows(query, beyond=beyond),
+            ("target", "reached", missed),
+            *offer_rows(offer),
+            *price_rows(query, [offer]),
+        ]
 
     def guarantee(self, query: AutoHalfWidths) -> tuple[float, float]:
         """Return the guarantee of the cap."""
@@ -83,7 +100,16 @@ class AutoHalfWidthsKind(QueryKind[AutoHalfWidths]):
 
     def open_rows(self, query: AutoHalfWidths, _least: FrameQuery, state: State, reader: Reader) -> list[Row]:
         """Return the rows of the cap before AUTO has chosen."""
-        return open_rows(query, self._dearest(query, state, reader), state, reader)
+        part, target = query.first, _target(query)
+        items = (*open_price(part), ChargeItem(query_hash(query), *self._dearest(query, state, reader)))
+        rho_nano, delta_units = sum(one.rho_nano for one in items), sum(one.delta_units for one in items)
+        dearest = level_words.dearest(rho_nano / NANO, delta_units / DELTA_UNITS_PER_ONE)
+        return [
+            ("target", "half width", level_words.half_widths(target)),
+            *_cap_rows(query, beyond=False),
+            ("target", "dearest outcome", dearest),
+            affordable_row(part, items, state, reader),
+        ]
 
     def open_terms(self, query: AutoHalfWidths, first: Calibration, state: State, reader: Reader) -> OpenTerms:
         """Return the terms of the cap, with the price of the dearest outcome."""
@@ -177,3 +203,11 @@ def _missed(query: AutoHalfWidths, columns: Sequence[ColumnReceipt]) -> Iterator
         enough = up(level_of_text(part, nano - shares) / NANO)
     shown = level_words.wider(name, up(excess * most), most)
     yield words.NOT_REACHED.format(shown=shown, why=level_words.why_wider(_cap(query), enough))
+
+
+def _cap_rows(query: AutoHalfWidths, *, beyond: bool) -> list[Row]:
+    """Return the rows of the cap."""
+    name, value = cap = _target(query).cap
+    by_epsilon = [("target", name, f"{value:.9g}")] if name == "max_epsilon" else []
+    max_rho = ("target", "max_rho", f"{query.most_nano / NANO:.9g}")
+    return [*by_epsilon, max_rho, cap_row(cap, words.BOUNDS_OF_AUTO, beyond=beyond)]

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto import PlanAgain, found_so_far
-from dpsql.features.auto_price import may_come
-from dpsql.features.auto_stand_ins import ROWS, STAND_INS, TOO_WIDE
+from dpsql.features.auto_price import ROWS, STAND_INS, TOO_WIDE, may_come
 from dpsql.features.kinds import kind_of
 from dpsql.mechanism.registry import choose_frame
 from dpsql.model.estimates import NotFound

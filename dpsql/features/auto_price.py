@@ -1,7 +1,8 @@
-"""Prices of queries that leave something to AUTO, before AUTO has chosen."""
+"""Prices of queries that leave something to AUTO, before AUTO has chosen, and stand-ins for what it is yet to find."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,8 @@ from dpsql.features.auto_histograms import questions
 from dpsql.mechanism.calibrate import Calibration, calibrate, unasked_nano
 from dpsql.mechanism.ceiling import require_below_ceiling
 from dpsql.mechanism.registry import choose_frame, histogram_of
-from dpsql.model.private_query import AutoGroups, FrameQuery
+from dpsql.model.estimates import NotFound
+from dpsql.model.private_query import AutoBounds, AutoGroups, FrameQuery
 from dpsql.plan.features.auto import with_max_groups
 from dpsql.release.charge_items import draw_price
 from dpsql.state import ChargeItem, delta_units_up
@@ -101,3 +103,26 @@ def _price_of(query: FrameQuery, calibration: Calibration, reader: Reader) -> tu
         require_below_ceiling(level.rho_nano, ceiling)
     # every statistic is drawn at the ceiling; who may not see it has a threshold of their own beside
     return ceiling * len(calibration.levels), delta_units * (1 if reader.may_see(ceiling) else 2)
+
+
+_LARGEST = math.nextafter(2.0, 0.0)
+"""A lattice has as many steps for a bound as it can have if the bound is just below a power of two."""
+STAND_INS = ((-_LARGEST, _LARGEST), (0.0, _LARGEST), (1.0, 2.0))
+"""Bounds on both sides of 0, on one side, and away from it; shares of rho are the least for the last."""
+USUAL_ROWS = 256.0
+"""A norm of rows that is priced before AUTO is charged: noise for it can be drawn, or the query is refused."""
+ROWS = (-USUAL_ROWS, USUAL_ROWS)
+"""A norm of numbers of rows: the lattice of a sum has as many steps for so many rows of a unit as it can have. If AUTO
+finds more, noise can be drawn for it, or the column is NULL (`auto_undrawable`)."""
+TOO_WIDE = NotFound("noise")
+"""A norm of rows that is too large for a level, so that its column is NULL."""
+
+
+def has_unknown_bounds(part: FrameQuery) -> bool:
+    """Check whether AUTO may find a larger bound than the plan has: it is not found yet, or a stand-in for one."""
+    # a norm for ratios follows from the histogram of groups, too
+    waits = part.is_open and any(isinstance(asked, AutoBounds) and asked.is_norm for asked in part.auto)
+    return waits or any(
+        isinstance(asked, AutoBounds) and (not level.is_stored or asked.bounds in (ROWS, TOO_WIDE))
+        for asked, level in zip(part.auto, part.auto_levels, strict=True)
+    )

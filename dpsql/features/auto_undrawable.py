@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from dpsql.cascade.reader import Reader
 from dpsql.errors import AccessError, CalibrationError
-from dpsql.features.auto_price import may_come
-from dpsql.features.auto_stand_ins import USUAL_ROWS
+from dpsql.features.auto_price import USUAL_ROWS, may_come
 from dpsql.features.kinds import kind_of
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.registry import histogram_of

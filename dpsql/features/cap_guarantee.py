@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.accounting import zcdp
+from dpsql.cascade.reader import Reader
+from dpsql.errors import BudgetError
 from dpsql.mechanism.calibrate import (
     MOST_AUTO_DRAWS,
     MOST_DRAWN,
@@ -24,13 +26,13 @@ from dpsql.model.frame import NANO
 from dpsql.model.identity import in_question
 from dpsql.model.private_query import FrameQuery
 from dpsql.noise.rounded_gaussian import slack_delta
-from dpsql.receipts import level_words, words
+from dpsql.receipts import level_words, target_words, words
 from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import Receipt
 from dpsql.release.chosen_levels import chosen_levels
 from dpsql.release.offer import Offer
-from dpsql.state import State
+from dpsql.state import ChargeItem, State
 
 _LARGEST_DELTA = 1.0 - 2.0**-20
 """A guarantee with more delta says nothing."""
@@ -119,6 +121,15 @@ def cap_row(cap: tuple[str, float], source: str, *, beyond: bool = False) -> Row
 
     """
     return ("target", "guarantee", _sentence(cap, source, beyond=beyond))
+
+
+def affordable_row(part: FrameQuery, items: Sequence[ChargeItem], state: State, reader: Reader) -> Row:
+    """Return the row of a plan that says whether the most that a question costs can be paid."""
+    try:
+        state.ledger.require(part.frame.rows.unit, items, reader.name)
+    except BudgetError as error:
+        return ("target", "affordable", target_words.not_affordable(error))
+    return ("target", "affordable", "yes")
 
 
 def receipt_of_cap(offer: Offer, most_nano: int, cap: tuple[str, float], source: str, state: State) -> Receipt:

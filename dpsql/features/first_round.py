@@ -15,9 +15,17 @@ from enum import Enum
 
 import numpy as np
 
+from dpsql.cascade.reader import Reader
 from dpsql.features.auto_choices import MEAN_NOISE, Floats, largest_size, sure_places
-from dpsql.model.frame import Bounding
+from dpsql.features.auto_histograms import Question
+from dpsql.features.auto_norms import mean_norm
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.frame import PRESENCE, Bounding, Statistic
+from dpsql.model.private_query import AutoBounds, AutoGroups, FrameQuery
+from dpsql.model.query_kinds import KeysFirst
+from dpsql.release.number_threshold import hiding_statistic, scale_of
 from dpsql.release.round_keys import Found
+from dpsql.state import State
 
 _MISSED = 2.0
 """Weight that the first round did not find is taken for noise up to so many standard deviations."""
@@ -235,3 +243,42 @@ class _Keys:
 def _noise(rho: float) -> float:
     """Standard deviation of a sum at a level that one unit moves by 1."""
     return 1.0 / math.sqrt(2.0 * rho)
+
+
+def after_first(
+    asked: KeysFirst, state: State, first: float, second: float, numbers_rho: float, reader: Reader
+) -> AfterFirst | None:
+    """Return the rule for the step after the first round, by AUTO's histogram of groups; None without one."""
+    numbers, selection = asked.parts
+    groups = next(((one, level) for one, level in zip(numbers.auto, numbers.auto_levels, strict=False)), None)
+    most_keys = selection.frame.bounding.counted_groups
+    if groups is None or not isinstance(groups[0], AutoGroups) or not groups[1].is_stored or not most_keys:
+        return None
+    point = Question(groups[0]).point(state.side_table, groups[1].rho_nano)
+    is_open, hiding = asked.may_hide and not reader.has_limit, hiding_statistic(numbers)
+    spread = spread_of(point.noisy_values, point.sigma, groups[0].candidates, most_keys, numbers.frame.bounding)
+    if not spread:
+        return None
+    per_unit = _per_unit(numbers, hiding, spread, state) if is_open and hiding else None
+    size = math.sqrt(numbers.frame.unit_groups) / spread.in_numbers
+    if per_unit is not None and math.isfinite(per_unit):
+        size = per_unit
+    return AfterFirst(spread, size, per_unit, first, second, numbers_rho, is_open)
+
+
+def _per_unit(numbers: FrameQuery, hiding: Statistic, spread: Spread, state: State) -> float:
+    """Return the l2 norm of a unit in a statistic over what it adds to a key on average, and the root of its share.
+
+    A count of rows of norm v in g groups has v / sqrt(g) in each. Return infinity where AUTO's histogram does not tell
+    its norms, so that a threshold takes the place of no rounds.
+    """
+    share = numbers.weights[numbers.statistics.index(hiding)]
+    if hiding == PRESENCE:
+        return math.sqrt(numbers.frame.unit_groups / share) / spread.in_numbers
+    for asked, level in zip(numbers.auto, numbers.auto_levels, strict=True):
+        if isinstance(asked, AutoBounds) and asked.statistic.kind == "rows_norm" and level.is_stored:
+            point = Question(asked).point(state.side_table, level.rho_nano)
+            norm = mean_norm(point.noisy_values, point.sigma)
+            scale = scale_of(hiding, histogram_of(numbers.frame))
+            return scale * math.sqrt(spread.groups / share) / norm if norm else math.inf
+    return math.inf

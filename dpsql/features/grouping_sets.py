@@ -22,7 +22,7 @@ from dpsql.features.consistent import (
     roundings,
     whole_marginals,
 )
-from dpsql.features.joint_release import asked_guarantee, joint_receipt, joint_rows, largest_columns
+from dpsql.features.joint_release import asked_guarantee, called_keys, joint_receipt, joint_rows, largest_columns
 from dpsql.features.query_kind import QueryKind
 from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.registry import histogram_of, shared
@@ -68,7 +68,7 @@ class GroupingSetsKind(QueryKind[GroupingSets]):
             columns=largest_columns(columns),
             notes=tuple(dict.fromkeys(notes)),
         )
-        return joint_receipt(query, offers, own, base=base)
+        return joint_receipt(query, base, offers, own, called_keys(offers))
 
     def answer(
         self, query: GroupingSets, released: Sequence[Released], receipt: Receipt, runtime: Runtime, reader: Reader

@@ -1,24 +1,34 @@
 """Questions by half width: the level that gives each count and sum a half width of noise, found without any data.
 
 The noise of a count or a sum is a function of text, policy and level. So the smallest level is found by inversion, and
-the question is an ordinary one at this level from then on.
+the question is an ordinary one at this level from then on. A plan says how many such questions are left. A question
+about other data, by another filter or of another version, has nothing stored. Its price is what the same text would pay
+on a frame of which nothing is stored yet.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
+from dpsql.cascade.reader import Reader
 from dpsql.errors import CalibrationError
+from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.query_kind import QueryKind
+from dpsql.mechanism.calibrate import whole_nano
 from dpsql.model.frame import NANO
-from dpsql.model.private_query import HalfWidths, PrivateQuery
-from dpsql.receipts import level_words
+from dpsql.model.private_query import FrameQuery, HalfWidths, PrivateQuery
+from dpsql.model.query_kinds import AutoHalfWidths
+from dpsql.receipts import level_words, words
 from dpsql.receipts.offer_receipt import may_have_threshold
+from dpsql.receipts.plan_rows import Row
 from dpsql.release.estimates import QUANTILES
+from dpsql.release.offer import Offer
+from dpsql.release.stages import amounts_of
+from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Spent, State
 
 _MOST_NANO = 10**15
 """The largest level of a query."""
@@ -212,3 +222,79 @@ def up(number: float) -> float:
     exact = Decimal(repr(number))
     step = Decimal(1).scaleb(exact.adjusted() - 2)
     return float((exact / step).to_integral_value(ROUND_CEILING) * step)
+
+
+def at_target(kind: QueryKind[Any], query: PrivateQuery) -> PrivateQuery:
+    """Return a query by half widths at its level, or at its cap if AUTO is yet to choose what the level follows from.
+
+    Raises:
+        CalibrationError: no level has these half widths, or the level is above max_rho or max_epsilon.
+
+    """
+    target = query.whole_request.target
+    if target is None:
+        return query
+    asked = TargetQuery(kind, query, target)
+    if isinstance(query, AutoHalfWidths):
+        # what AUTO is yet to choose decides the level
+        return query if query.first.is_open else asked.up_to(query.most_nano)
+    nano = asked.smallest_nano()
+    if target.max_rho is not None and nano > whole_nano(target.max_rho):
+        most = level_words.option("max_rho", target.max_rho)
+        raise asked.too_much("rho", nano / NANO, most, whole_nano(target.max_rho))
+    if target.max_epsilon is not None and (epsilon := asked.epsilon(nano)) > target.max_epsilon:
+        most = level_words.option("max_epsilon", target.max_epsilon)
+        raise asked.too_much("epsilon", epsilon, most, asked.nano_within(target.max_epsilon, nano))
+    return asked.at(nano)
+
+
+def target_rows(kind: QueryKind[Any], query: PrivateQuery, state: State, reader: Reader) -> list[Row]:
+    """Return the rows of the target; they read and spend nothing.
+
+    Args:
+        kind: that of the query.
+        query: at the level of its half widths, on current generations.
+        state: the state file.
+        reader: who asks.
+
+    Raises:
+        AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
+
+    """
+    target = query.whole_request.target
+    if target is None:
+        return []
+    offers = kind.offers(query.mapped(_with_nothing_stored), state, reader)
+    # other data have bounds of their own
+    by_auto = sum(level.share_nano for level in query.first.auto_levels)
+    rho_nano, delta_units = amounts_of(offers)
+    price = Spent(rho_nano + by_auto, delta_units)
+    epsilon, delta = _guarantee(query, offers)
+    unit = query.first.frame.rows.unit
+    left: Spent | None = state.ledger.left(unit, reader.name)
+    if reader.has_limit:
+        _, left = state.ledger.own(unit, reader.name)
+    return [
+        ("target", "half width", level_words.half_widths(target)),
+        ("target", "rho", f"{(sum(part.asked_nano for part in offers) + by_auto) / NANO_PER_RHO:.9g}"),
+        ("target", "epsilon", f"{epsilon:.6g}"),
+        ("target", "delta", f"{delta:.6g}"),
+        (
+            "target",
+            "full price",
+            level_words.full_price(price.rho_nano / NANO_PER_RHO, price.delta_units / DELTA_UNITS_PER_ONE),
+        ),
+        ("target", "questions left", f"{left.times(price)}" if left else words.NOT_SHOWN),
+    ]
+
+
+def _with_nothing_stored(part: FrameQuery) -> FrameQuery:
+    """Return a part on the generation after the last one, of which nothing is stored."""
+    return replace(part, frame=replace(part.frame, generation=part.frame.generation + 1))
+
+
+def _guarantee(query: PrivateQuery, offers: Sequence[Offer]) -> tuple[float, float]:
+    """Return (epsilon, delta) of the question alone, both rounded up."""
+    if len(offers) > 1:
+        return joint_guarantee_of(query.whole_request, offers)
+    return offers[0].epsilon, offers[0].delta

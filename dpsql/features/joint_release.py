@@ -14,11 +14,10 @@ from dpsql.mechanism.window import charged_delta
 from dpsql.model.frame import NANO
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery, PrivateQuery, Request
-from dpsql.receipts.offer_receipt import make_receipt, with_price
+from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt, SetReceipt
 from dpsql.release.offer import Offer
-from dpsql.release.stages import Released
 
 
 def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float, float]:
@@ -52,17 +51,6 @@ def asked_guarantee(request: Request, parts: Sequence[FrameQuery]) -> tuple[floa
     return joint_guarantee(shown, request)
 
 
-def of_last_stages(offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Return the offers of distinct frames; of a frame that is released several times the last one."""
-    return tuple({offer.query.frame: offer for offer in offers}.values())
-
-
-def receipt_of(query: PrivateQuery, offers: Sequence[Offer]) -> Receipt:
-    """Return the receipt of a query without charges: that of its only frame, or of all frames together."""
-    shown = of_last_stages(offers)
-    return make_receipt(shown[0]) if len(shown) == 1 else joint_receipt(query, shown, own_receipts(query, shown))
-
-
 def own_receipts(query: PrivateQuery, offers: Sequence[Offer]) -> list[Receipt]:
     """Return the receipt of each offer, found by the hash of the whole query."""
     return [replace(make_receipt(offer), query_hash=query_hash(query)) for offer in offers]
@@ -70,28 +58,24 @@ def own_receipts(query: PrivateQuery, offers: Sequence[Offer]) -> list[Receipt]:
 
 def joint_receipt(
     query: PrivateQuery,
+    base: Receipt,
     offers: Sequence[Offer],
     own: Sequence[Receipt],
-    names: Sequence[tuple[str, ...]] = (),
-    base: Receipt | None = None,
+    names: Sequence[tuple[str, ...]],
 ) -> Receipt:
     """Return the receipt of several frames together, without charges.
 
     Args:
         query: the plan.
+        base: the receipt whose other terms hold for the answer.
         offers: how the frames are served.
         own: the receipt of each.
-        names: how each is called; by the keys of its groups if no name is given.
-        base: the receipt whose other terms hold for the answer; that of the first frame, with the notes and the largest
-            noise of all frames, if none is given.
+        names: how each is called.
 
     """
     levels = [level for offer in offers for level in offer.query.auto_levels]
     asked_nano = sum(offer.asked_nano for offer in offers) + sum(level.share_nano for level in levels)
     epsilon, delta = joint_guarantee_of(query.whole_request, offers)
-    if base is None:
-        notes = tuple(dict.fromkeys(note for receipt in own for note in receipt.notes))
-        base = replace(own[0], notes=notes, columns=largest_columns([receipt.columns for receipt in own]))
     return replace(
         base,
         query_hash=query_hash(query),
@@ -99,8 +83,13 @@ def joint_receipt(
         asked_rho=asked_nano / NANO,
         epsilon=epsilon,
         delta=delta,
-        sets=tuple(map(SetReceipt, names or [offer.query.frame.called_keys for offer in offers], own)),
+        sets=tuple(map(SetReceipt, names, own)),
     )
+
+
+def called_keys(offers: Sequence[Offer]) -> list[tuple[str, ...]]:
+    """Return the names of the keys of each frame."""
+    return [offer.query.frame.called_keys for offer in offers]
 
 
 def joint_rows(section: str, query: PrivateQuery, offers: Sequence[Offer], *notes: str) -> list[Row]:
@@ -112,16 +101,6 @@ def joint_rows(section: str, query: PrivateQuery, offers: Sequence[Offer], *note
         (section, "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
         *((section, "rule", note) for note in notes),
     ]
-
-
-def with_prices(receipt: Receipt, released: Sequence[Released]) -> Receipt:
-    """Return the receipt with the price of each frame that it names, and of all together."""
-    charges = [one.charged for one in released]
-    sets = receipt.sets and tuple(
-        replace(one, receipt=with_price(one.receipt, charged))
-        for one, charged in zip(receipt.sets, charges, strict=True)
-    )
-    return replace(with_price(receipt, sum(charges[1:], charges[0])), sets=sets)
 
 
 def _threshold_delta(part: Offer) -> float:

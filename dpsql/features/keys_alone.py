@@ -37,7 +37,7 @@ class KeysAloneKind(QueryKind[KeysAlone]):
         own = own_receipts(query, offers)
         notes = tuple(dict.fromkeys((*(note for one in own for note in one.notes), rounds_note(offers))))
         base = replace(own[0], threshold=None, notes=notes)
-        return joint_receipt(query, offers, own, round_names(own), base)
+        return joint_receipt(query, base, offers, own, round_names(own))
 
     def answer(
         self, query: KeysAlone, released: Sequence[Released], receipt: Receipt, runtime: Runtime, reader: Reader

@@ -20,9 +20,8 @@ from typing import ClassVar
 import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
-from dpsql.features.after_first import after_first
 from dpsql.features.auto_price import OpenTerms
-from dpsql.features.first_round import Step
+from dpsql.features.first_round import Step, after_first
 from dpsql.features.joint_release import joint_guarantee_of, joint_receipt, joint_rows, own_receipts
 from dpsql.features.key_rounds import (
     THRESHOLD_PART,
@@ -176,7 +175,7 @@ class KeysFirstKind(QueryKind[KeysFirst]):
         """Return the receipt of keys and numbers together."""
         own = own_receipts(query, offers)
         base = replace(own[-1], notes=(*own[-1].notes, keys_first_note(offers)))
-        return joint_receipt(query, offers, own, [*round_names(own[:-1]), ("numbers",)], base)
+        return joint_receipt(query, base, offers, own, [*round_names(own[:-1]), ("numbers",)])
 
     def answer(
         self, query: KeysFirst, released: Sequence[Released], receipt: Receipt, runtime: Runtime, reader: Reader

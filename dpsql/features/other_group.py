@@ -16,7 +16,7 @@ import pyarrow as pa
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import AccessError
-from dpsql.features.joint_release import joint_receipt, joint_rows, largest_columns, own_receipts
+from dpsql.features.joint_release import called_keys, joint_receipt, joint_rows, largest_columns, own_receipts
 from dpsql.features.query_kind import QueryKind
 from dpsql.model.frame import NANO
 from dpsql.model.identity import query_hash
@@ -63,7 +63,7 @@ class OtherGroupKind(QueryKind[WithOtherGroup]):
         own = own_receipts(query, offers)
         columns = largest_columns([one.columns for one in own])
         base = replace(own[0], columns=columns, notes=(*own[0].notes, *other_notes(query)))
-        return joint_receipt(query, offers, own, base=base)
+        return joint_receipt(query, base, offers, own, called_keys(offers))
 
     def answer(
         self, query: WithOtherGroup, released: Sequence[Released], receipt: Receipt, runtime: Runtime, reader: Reader

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
@@ -16,12 +17,11 @@ import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_price import OpenTerms, open_prices_of, open_terms_of
-from dpsql.features.joint_release import of_last_stages, receipt_of, with_prices
 from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.private_query import FrameQuery, PrivateQuery
 from dpsql.receipts.nothing_shown import frame_reason, with_remarks
-from dpsql.receipts.offer_receipt import asked_columns
+from dpsql.receipts.offer_receipt import asked_columns, make_receipt, with_price
 from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.exact import Runtime
@@ -67,8 +67,8 @@ class QueryKind(ABC, Generic[Asked]):
         """Return the stages of each way that a query may take, the longest first; released numbers choose one."""
         return (self.stages(query, state, reader),)
 
-    def receipt(self, query: Asked, offers: Sequence[Offer], _state: State, /) -> Receipt:
-        """Return the receipt without charges.
+    def receipt(self, _query: Asked, offers: Sequence[Offer], _state: State, /) -> Receipt:
+        """Return the receipt without charges: that of the last stage, whose only frame the answer shows.
 
         Args:
             query: the plan.
@@ -79,7 +79,7 @@ class QueryKind(ABC, Generic[Asked]):
             CalibrationError: no guarantee can be computed.
 
         """
-        return receipt_of(query, offers)
+        return make_receipt(offers[-1])
 
     def answer(
         self, _query: Asked, released: Sequence[Released], receipt: Receipt, runtime: Runtime, reader: Reader, /
@@ -106,8 +106,7 @@ class QueryKind(ABC, Generic[Asked]):
 
         """
         offers = self.offers(query, state, reader)
-        (shown,) = of_last_stages(offers)
-        return [*offer_rows(shown), *price_rows(query, offers)]
+        return [*offer_rows(offers[-1]), *price_rows(query, offers)]
 
     def offers(self, query: Asked, state: State, reader: Reader, /) -> tuple[Offer, ...]:
         """Return how the frames of all stages are served; `price_of` has the most that an answer charges now.
@@ -163,7 +162,7 @@ class QueryKind(ABC, Generic[Asked]):
         released = release_stages(stages, runtime, inquiry, first)
         if not first or len(released) > len(first.offers):
             receipt = self.receipt(query, [one.offer for one in released], runtime.state)
-        return self.answer(query, released, with_prices(receipt, released), runtime, inquiry.reader)
+        return self.answer(query, released, _with_prices(receipt, released), runtime, inquiry.reader)
 
     def rounds(self, _query: Asked, _state: State, _reader: Reader, /) -> KeyRounds | None:
         """Return the rounds in which keys are selected before the numbers. Return None if they are not.
@@ -273,3 +272,13 @@ class QueryKind(ABC, Generic[Asked]):
     def noised(self, query: Asked, _state: State, _reader: Reader, /) -> FrameQuery:
         """Return the part whose statistics are noised, at its level."""
         return query.first
+
+
+def _with_prices(receipt: Receipt, released: Sequence[Released]) -> Receipt:
+    """Return the receipt with the price of each frame that it names, and of all together."""
+    charges = [one.charged for one in released]
+    sets = receipt.sets and tuple(
+        replace(one, receipt=with_price(one.receipt, charged))
+        for one, charged in zip(receipt.sets, charges, strict=True)
+    )
+    return replace(with_price(receipt, sum(charges[1:], charges[0])), sets=sets)

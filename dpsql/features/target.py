@@ -36,8 +36,7 @@ from dpsql.features.target_levels import (
     steps_up,
 )
 from dpsql.features.target_missing import missing_of
-from dpsql.features.target_notes import after_steps, target_notes
-from dpsql.features.target_nothing import reason_of_target
+from dpsql.features.target_notes import after_steps, reason_of_target, target_notes, why_unknown, within_target
 from dpsql.features.target_picked import picked_rows
 from dpsql.features.target_rows import open_target_rows, target_rows
 from dpsql.features.target_rule import (
@@ -49,7 +48,6 @@ from dpsql.features.target_rule import (
     place_after,
     upper_quantile,
 )
-from dpsql.features.target_within import why_unknown, within_target
 from dpsql.mechanism.calibrate import Calibration, Level
 from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.identity import in_question, query_hash, rows_hash, statistic_hash

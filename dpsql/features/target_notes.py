@@ -1,21 +1,43 @@
-"""Notes of a receipt about a relative error, and the errors of its columns after several steps."""
+"""The answer of a question by relative error: notes, errors of columns, cells within the target, groups not shown.
+
+All of it is written from the last step, which is stored.
+"""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dpsql.features.target_facts import may_cut
-from dpsql.features.target_levels import absolute_grid, level_of_text, steps_up
-from dpsql.features.target_rule import Step, best_level, interval_quantile, measured, number_asked, numbers_within
+import numpy as np
+import pyarrow as pa
+
+from dpsql.cascade.reader import Reader
+from dpsql.errors import DpsqlError
+from dpsql.features.target_levels import absolute_grid, at_step, cap_nano, level_of_text, steps_up, window_of
+from dpsql.features.target_missing import Missing, may_cut
+from dpsql.features.target_rule import (
+    Step,
+    best_level,
+    interval_quantile,
+    measured,
+    number_asked,
+    numbers_within,
+    quantile_of,
+)
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError, WithinTarget
+from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.receipts import target_words, words
-from dpsql.receipts.receipt import ColumnReceipt
-from dpsql.release.offer import Offer
-from dpsql.state import Stop
+from dpsql.receipts.coverage_receipt import unit_name
+from dpsql.receipts.left_out_words import lacks_people, may_cut_some, within_unknown
+from dpsql.receipts.nothing_shown import asked_at, frame_reason
+from dpsql.receipts.phrases import at_higher_level, none_passed
+from dpsql.receipts.receipt import ColumnReceipt, Receipt
+from dpsql.release.offer import Offer, offers_of, shown_threshold
+from dpsql.state import State, Stop, to_arrow
 
 _TIMES_CAP = 1_000
 """A forecast looks for a level up to so many times the highest one that the question allows."""
@@ -62,3 +84,113 @@ def _outcome(step: Step, query: WithinTarget) -> target_words.Outcome:
     count, name = min(zip(within, names or [""] * len(within), strict=True), default=(step.counted, ""))
     needed = step.picked.needed if step.picked else None
     return target_words.Outcome(count, step.counted, number_asked(step, query.target), needed, name)
+
+
+def within_target(part: FrameQuery, step: Step, target: RelativeError, missing: Missing) -> Mapping[int, pa.Array]:
+    """Return for each number that is asked for whether it is within the target, by the number of its estimate.
+
+    If bounds cut nothing of a number for sure, that is 1 or 0, by the interval of the noise. Else it is 1 if noise and
+    all that may be missing are within the target together, and NULL if that is not known. It is 0 if the noise alone is
+    too large, except for counts and sums whose rows left out are measured.
+
+    Args:
+        part: the question.
+        step: the last step.
+        target: the rule.
+        missing: what bounds may leave out of its groups.
+
+    """
+    numbers = measured(part)
+    columns = step.columns(quantile_of(target))
+    counted_out = {one.covered for one in part.statistics if one.kind in LEFT_OUT_KINDS}
+    found: dict[int, pa.Array] = {}
+    for number in part.finish.within:
+        if number not in numbers:
+            found[number] = to_arrow(np.zeros(step.groups, dtype=np.int64))
+            continue
+        column = columns[numbers.index(number)]
+        by_noise = column.within(target.error)
+        if not may_cut(part, number):
+            found[number] = to_arrow(by_noise.astype(np.int64))
+            continue
+        is_within = by_noise & (missing.half_widths(number, step, target) <= target.error * np.abs(column.values))
+        # too much noise says as little of a number that lacks rows as the rows do
+        otherwise = np.nan if part.estimates[number].covered in counted_out else np.where(by_noise, np.nan, 0.0)
+        found[number] = to_arrow(np.where(is_within, 1.0, otherwise), nan_as_null=True)
+    return found
+
+
+def why_unknown(
+    part: FrameQuery, receipt: Receipt, within: Mapping[int, pa.Array], error: float, missing: Missing
+) -> Iterator[str]:
+    """Yield a sentence for each reason why truth values about the target are NULL.
+
+    Args:
+        part: the question.
+        receipt: has the measured numbers of rows left out.
+        within: the truth values, by the numbers of their estimates.
+        error: the relative error that the question asks for.
+        missing: what bounds may leave out of the groups.
+
+    """
+    unknown = {number: alias_of(part, number) for number, cells in within.items() if cells.null_count}
+    counted_out = [one for one in receipt.left_out if set(one.columns) & set(unknown.values())]
+    yield from (within_unknown(one, error) for one in counted_out)
+    told = {name for one in counted_out for name in one.columns}
+    others: dict[str, list[str]] = {}
+    for number, name in unknown.items():
+        if name in told:
+            continue
+        if missing.counts_people(number):
+            yield lacks_people(name, missing.people, unit_name(part.frame), error)
+        else:
+            others.setdefault(may_cut(part, number), []).append(name)
+    yield from (may_cut_some(cut, columns) for cut, columns in others.items())
+
+
+_TIMES = (16, 4, 256)
+"""Caps that are tried, as multiples of the one asked for."""
+
+
+def reason_of_target(part: FrameQuery, last: Offer, state: State, reader: Reader) -> str:
+    """Return why no group is shown; reads no point.
+
+    Args:
+        part: the question's only part, with its cap.
+        last: how the last step was served.
+        state: the state file.
+        reader: who asks.
+
+    """
+    threshold = _threshold(last)
+    if threshold is None:
+        return frame_reason(last, state, reader)
+    unit = state.policy().unit(part.frame.rows.unit)
+    passed = none_passed(part.frame.rows.unit, [threshold], is_relative=False)
+    for times in _TIMES:
+        nano = times * cap_nano(part)
+        if unit is None or nano > unit.rho_budget:
+            continue
+        # what cannot be asked is no cure
+        with contextlib.suppress(DpsqlError):
+            found = _last_step(part, nano, state, reader)
+            lower = _threshold(found)
+            if lower is not None and lower < threshold:
+                is_open = not all(level.is_sure for level in found.query.auto_levels)
+                level = f"max_rho = {nano / NANO:.9g}"
+                return f"{passed}; {at_higher_level(level, lower, is_open=is_open, of_several=False)}"
+    return f"{passed}; {words.OTHER_KEYS}"
+
+
+def _last_step(part: FrameQuery, nano: int, state: State, reader: Reader) -> Offer:
+    """Return how the last step would be served with another cap."""
+    window = window_of(part.frame.window, nano, part.request.delta)
+    asked = asked_at(replace(part, frame=replace(part.frame, window=window)), part.request.at(nano / NANO))
+    (offer,) = offers_of([at_step(asked, steps_up(asked)[-1])], state, reader)
+    return offer
+
+
+def _threshold(offer: Offer) -> float | None:
+    """Return the threshold of a step; None for public keys."""
+    tau = offer.presence.tau
+    return None if tau is None else shown_threshold(offer.query.frame, tau, offer.query.request.min_units)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.cascade.reader import Reader
-from dpsql.errors import BudgetError
 from dpsql.features.auto_price import answer_delta_units, open_price
-from dpsql.features.cap_guarantee import cap_row, is_beyond
+from dpsql.features.cap_guarantee import affordable_row, cap_row, is_beyond
 from dpsql.features.target_levels import cap_nano, highest_nano, most_nano
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.registry import histogram_of
@@ -70,11 +69,6 @@ def open_target_rows(query: WithinTarget, least: FrameQuery, state: State, reade
 
 def _asked_rows(query: WithinTarget, items: Sequence[ChargeItem], state: State, reader: Reader) -> list[Row]:
     """Return the rows of the target itself, and whether the most that all steps cost can be paid."""
-    try:
-        state.ledger.require(query.first.frame.rows.unit, items, reader.name)
-        affordable = "yes"
-    except BudgetError as error:
-        affordable = target_words.not_affordable(error)
     name, value = query.cap
     return [
         (
@@ -84,7 +78,7 @@ def _asked_rows(query: WithinTarget, items: Sequence[ChargeItem], state: State, 
         ),
         *([("target", name, f"{value:.9g}")] if name == "max_epsilon" else []),
         ("target", "max_rho", f"{cap_nano(query.first) / NANO:.9g}"),
-        ("target", "affordable", affordable),
+        affordable_row(query.first, items, state, reader),
     ]
 
 

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import pandas as pd
 import pyarrow as pa
@@ -17,6 +18,7 @@ from dpsql.frontends.frames.privacy_unit import PrivacyUnit
 from dpsql.frontends.frames.question import Question
 from dpsql.frontends.frames.rows import Frame, is_polars, require_key
 from dpsql.frontends.frames.shape import AnswerForm, read_listed
+from dpsql.frontends.frames.terms import Terms, with_terms
 from dpsql.session import require
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ _ELSEWHERE = {
     "max_groups_contributed": "write max_groups=",
     "privacy_unit_column": "name it in dpsql.unit(…, column=…)",
 }
+_OF_FRAMES = ("max_groups", "max_rows_per_group", "max_rows_norm", "public_keys")
+"""Terms that are no options of a SELECT, or have another name there."""
 
 
 class PandasFrame:
@@ -39,25 +43,18 @@ class PandasFrame:
     def __init__(self, frame: pd.DataFrame) -> None:
         self._frame = frame
 
+    @with_terms
     def groupby(
         self,
         by: Keys,
         *,
         unit: PrivacyUnit | str,
-        rho: float | None = None,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        max_groups: int | str | None = None,
-        max_rows_per_group: int | None = None,
-        max_rows_norm: float | None = None,
-        public_keys: object = None,
-        mechanism: str | None = None,
         as_index: bool = True,
         sort: bool = True,
         dropna: bool = True,
         observed: bool = True,
         ordered: Keys = (),
-        **options: object,
+        **options: Unpack[Terms],
     ) -> PandasGroupBy:
         """Group rows by columns; what is then asked of the groups is answered privately.
 
@@ -87,16 +84,10 @@ class PandasFrame:
             DpsqlError: see ``dpsql.errors``; before anything is charged.
 
         """
-        keys, owner = _keys(self._frame, by), _unit(unit)
-        options = _options(
-            options, rho=rho, epsilon=epsilon, delta=delta, max_groups_contributed=max_groups, mechanism=mechanism
-        )
-        listed = read_listed(public_keys, keys, dropna=dropna)
-        form = AnswerForm(sort, dropna, as_index, ordered=_ordered_keys(self._frame, ordered, keys))
-        question = Question(
-            self._frame, keys, owner, options, listed, max_rows_per_group, max_rows_norm, observed, form
-        )
-        return PandasGroupBy(question)
+        form = AnswerForm(sort, dropna, as_index)
+        question = _question(self._frame, by, unit, options, form)
+        form = dataclasses.replace(form, ordered=_ordered_keys(self._frame, ordered, question.keys))
+        return PandasGroupBy(dataclasses.replace(question, observed=observed, form=form))
 
 
 class TableFrame(Generic[GroupByT]):
@@ -107,32 +98,17 @@ class TableFrame(Generic[GroupByT]):
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
 
+    @with_terms
     def groupby(
         self,
         by: Keys,
         *,
         unit: PrivacyUnit | str,
-        rho: float | None = None,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        max_groups: int | str | None = None,
-        max_rows_per_group: int | None = None,
-        max_rows_norm: float | None = None,
-        public_keys: object = None,
-        mechanism: str | None = None,
         dropna: bool = False,
-        **options: object,
+        **options: Unpack[Terms],
     ) -> GroupByT:
         """As ``df.dp.groupby``: flat answers in the order of their keys; a missing key is a group, as it is there."""
-        keys = _keys(self._frame, by)
-        listed = read_listed(public_keys, keys, dropna=dropna)
-        options = _options(
-            options, rho=rho, epsilon=epsilon, delta=delta, max_groups_contributed=max_groups, mechanism=mechanism
-        )
-        form = AnswerForm(dropna=dropna, as_index=False)
-        owner = _unit(unit)
-        question = Question(self._frame, keys, owner, options, listed, max_rows_per_group, max_rows_norm, form=form)
-        return self._answers(question)
+        return self._answers(_question(self._frame, by, unit, options, AnswerForm(dropna=dropna, as_index=False)))
 
     group_by = groupby
 
@@ -200,7 +176,12 @@ def _unit(unit: PrivacyUnit | str) -> PrivacyUnit:
     return unit
 
 
-def _options(further: dict[str, object], **named: object) -> dict[str, object]:
-    """The options of a question: those that groupby names, and further ones of ``Session.sql``."""
-    require(*((name not in further, f"groupby has no {name}=; {instead}") for name, instead in _ELSEWHERE.items()))
-    return {**named, **further}
+def _question(frame: Frame, by: Keys, unit: PrivacyUnit | str, terms: Terms, form: AnswerForm) -> Question:
+    """Return the question that ``groupby`` asks with some terms, each of which may be missing or None."""
+    keys, owner = _keys(frame, by), _unit(unit)
+    require(*((name not in terms, f"groupby has no {name}=; {instead}") for name, instead in _ELSEWHERE.items()))
+    options: dict[str, object] = {name: value for name, value in terms.items() if name not in _OF_FRAMES}
+    options["max_groups_contributed"] = terms.get("max_groups")
+    listed = read_listed(terms.get("public_keys"), keys, dropna=form.dropna)
+    most_rows, most_norm = terms.get("max_rows_per_group"), terms.get("max_rows_norm")
+    return Question(frame, keys, owner, options, listed, most_rows, most_norm, form=form)

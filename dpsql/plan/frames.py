@@ -182,7 +182,7 @@ def frames_by_keys(source: GroupedSource, by: SelectKeys, aggregates: Mapping[st
     """The frames by the one set of keys of a query; none where something was refused."""
     text = source.text
     is_public = that_hold({"public keys": not by.inner.keys or by.public})
-    refuse_combinations({"own_threshold"}, text.options.given | is_public, text.hint, text.refusals)
+    refuse_combinations({"own_threshold", "rho_window"}, text.options.given | is_public, text.hint, text.refusals)
     frame = source.by_keys(by.inner, by.keys, by.public)
     if frame.has_private_keys and not by.inner.calls and frame.bounding.max_groups != 1:
         most = text.options.max_groups_contributed

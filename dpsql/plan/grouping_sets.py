@@ -93,7 +93,7 @@ def frames_of_sets(source: GroupedSource, aggregates: Mapping[str, Aggregate]) -
     # a key that was refused is not in the frame, and is private all the same
     hides = any(select.keys and not frame.public_keys for select, frame in zip(selects, found, strict=True))
     known = options.given | that_hold({"public keys": not hides})
-    refuse_combinations({"own_threshold"}, known, text.hint, text.refusals)
+    refuse_combinations({"own_threshold", "rho_window"}, known, text.hint, text.refusals)
     is_hiding = any(frame.has_private_keys for frame in found)
     by_set = []
     for frame, select in zip(found, selects, strict=True):

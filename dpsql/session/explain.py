@@ -56,11 +56,12 @@ def _with_constraint(row: Row, constraint: str) -> Iterator[Row]:
 def _rows(query: PrivateQuery, state: State, reader: Reader) -> list[Row]:
     """Return the plan of a query whose bounds are known."""
     query = query.mapped(lambda part: current(part, state, reader))
-    rows = kind_of(query).rows(query, state, reader)
-    if target := query.whole_request.target:
-        from dpsql.features.half_width_rows import target_rows  # noqa: PLC0415 — few queries need it
+    kind = kind_of(query)
+    rows = kind.rows(query, state, reader)
+    if query.whole_request.target:
+        from dpsql.features.half_width import target_rows  # noqa: PLC0415 — few queries need it
 
-        rows = [*target_rows(query, target, state, reader), *rows]
+        rows = [*target_rows(kind, query, state, reader), *rows]
     return rows
 
 

@@ -114,9 +114,9 @@ class StatementRunner:
 
                 query = with_key_count(query, choose, state, cleared, has_first_round=has_first_round)
         if query.whole_request.target is not None:
-            from dpsql.features.at_half_widths import at_target  # noqa: PLC0415 — few queries need it
+            from dpsql.features.half_width import at_target  # noqa: PLC0415 — few queries need it
 
-            query = at_target(query)
+            query = at_target(kind_of(query), query)
         return query, state, cleared
 
     def _plan_to_read(

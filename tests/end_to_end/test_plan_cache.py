@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -286,9 +287,8 @@ def test_options_are_told_apart_by_their_types(session: dpsql.Session) -> None:
             plan(session, COUNT, rho=refused)
     # of other types nothing is kept: what is equal to them need not be the same
     assert plan(session, COUNT, rho=np.float64(1.0)) == first
-    assert plan(session, COUNT, rho_window=[0.1, 1.0], rho=0.1) is not plan(
-        session, COUNT, rho_window=[0.1, 1.0], rho=0.1
-    )
+    by_list: dict[str, Any] = {"rho_window": [0.1, 1.0], "group_selection_strategy": "GAUSSIAN_THRESHOLD"}
+    assert plan(session, COUNT, rho=0.1, **by_list) is not plan(session, COUNT, rho=0.1, **by_list)
     assert len(kept(session)) == 2
 
 
