@@ -48,14 +48,6 @@ ENDINGS: Mapping[str, str] = {
 """Why the last step was the last although the target is not reached, by the names of `Stop`."""
 
 
-def _are(number: int) -> str:
-    return "1 is" if number == 1 else f"{number:,} are"
-
-
-def _counted(steps: int) -> str:
-    return "1 step" if steps == 1 else f"{steps} steps"
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Groups of the last step that are within the target.
@@ -117,7 +109,9 @@ def outcome(found: Outcome, steps: int, rho: float, *, of_noise: bool = False) -
     '5 of 5 rows are within it for cost after 7 steps, at rho = 0.0123'
     """
     sentence = words.NOISE_WITHIN if of_noise else words.WITHIN_TARGET
-    return sentence.format(share=found.share, of_column=found.of_column, steps=_counted(steps), rho=rho)
+    return sentence.format(
+        share=found.share, of_column=found.of_column, steps=phrases.number_of(steps, "step"), rho=rho
+    )
 
 
 def missed(found: Outcome, error: float, stop: Stop, rho: float, *, of_noise: bool = False) -> str:
@@ -140,11 +134,12 @@ higher level; this is after 2 steps, at rho = 0.01'
     >>> missed(Outcome(0, 0, 5, needed=5), 0.1, Stop(10, 1, "most"), 0.01).split(";")[0]
     'the target is not reached: no row is shown'
     """
-    told = {"share": found.whole, "percent": 100.0 * error, "of_column": found.of_column, "asked": _are(found.asked)}
+    asked_for = f"{found.asked:,} {'is' if found.asked == 1 else 'are'}"
+    told = {"share": found.whole, "percent": 100.0 * error, "of_column": found.of_column, "asked": asked_for}
     shown = (words.NOISE_MISSES if of_noise else words.MISSED_BY).format(**told)
     if not found.counted:
         shown = words.NONE_SHOWN.format(what="group" if found.needed is None else "row")
-    why = words.ENDED.format(why=ENDINGS[stop.ending], steps=_counted(stop.steps), rho=rho)
+    why = words.ENDED.format(why=ENDINGS[stop.ending], steps=phrases.number_of(stop.steps, "step"), rho=rho)
     return words.NOT_REACHED.format(shown=shown, why=why)
 
 
@@ -163,7 +158,7 @@ def stopped(rho: float, steps: int) -> str:
     >>> stopped(0.0123, 7)
     'at rho = 0.0123, after 7 steps; asked again, it is answered there free of charge'
     """
-    return f"at rho = {rho:.9g}, after {_counted(steps)}; asked again, it is answered there free of charge"
+    return f"at rho = {rho:.9g}, after {phrases.number_of(steps, 'step')}; asked again, it is answered there free of charge"
 
 
 def window(low: float, high: float, delta: float) -> str:
