@@ -158,7 +158,8 @@ def stopped(rho: float, steps: int) -> str:
     >>> stopped(0.0123, 7)
     'at rho = 0.0123, after 7 steps; asked again, it is answered there free of charge'
     """
-    return f"at rho = {rho:.9g}, after {phrases.number_of(steps, 'step')}; asked again, it is answered there free of charge"
+    after = phrases.number_of(steps, "step")
+    return f"at rho = {rho:.9g}, after {after}; asked again, it is answered there free of charge"
 
 
 def window(low: float, high: float, delta: float) -> str:
