@@ -42,7 +42,7 @@ from dpsql.model.frame import NANO
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery, HalfWidths
 from dpsql.model.query_kinds import AutoHalfWidths
-from dpsql.receipts import cap_words, half_width_words, level_words
+from dpsql.receipts import level_words, words
 from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
@@ -66,7 +66,7 @@ class AutoHalfWidthsKind(QueryKind[AutoHalfWidths]):
     def receipt(self, query: AutoHalfWidths, offers: Sequence[Offer], state: State) -> Receipt:
         """Return the receipt with the guarantee of the cap, and with a half width that the cap is too low for."""
         (offer,) = offers
-        receipt = receipt_of_cap(offer, query.most_nano, _target(query).cap, cap_words.BOUNDS_OF_AUTO, state)
+        receipt = receipt_of_cap(offer, query.most_nano, _target(query).cap, words.BOUNDS_OF_AUTO, state)
         return replace(receipt, notes=(*receipt.notes, *_missed(query, receipt.columns)))
 
     def rows(self, query: AutoHalfWidths, state: State, reader: Reader) -> list[Row]:
@@ -103,9 +103,9 @@ class AutoHalfWidthsKind(QueryKind[AutoHalfWidths]):
         part, target = query.first, _target(query)
         items = (*open_price(part), ChargeItem(query_hash(query), *self._dearest(query, state, reader)))
         rho_nano, delta_units = sum(one.rho_nano for one in items), sum(one.delta_units for one in items)
-        dearest = half_width_words.dearest(rho_nano / NANO, delta_units / DELTA_UNITS_PER_ONE)
+        dearest = level_words.dearest(rho_nano / NANO, delta_units / DELTA_UNITS_PER_ONE)
         return [
-            ("target", "half width", half_width_words.half_widths(target)),
+            ("target", "half width", level_words.half_widths(target)),
             *_cap_rows(query, beyond=False),
             ("target", "dearest outcome", dearest),
             affordable_row(part, items, state, reader),
@@ -201,8 +201,8 @@ def _missed(query: AutoHalfWidths, columns: Sequence[ColumnReceipt]) -> Iterator
         shares = sum(level.share_nano for level in part.auto_levels)
         nano = _target_query(query).smallest_nano()
         enough = up(level_of_text(part, nano - shares) / NANO)
-    shown = half_width_words.wider(name, up(excess * most), most)
-    yield cap_words.NOT_REACHED.format(shown=shown, why=half_width_words.why_wider(_cap(query), enough))
+    shown = level_words.wider(name, up(excess * most), most)
+    yield words.NOT_REACHED.format(shown=shown, why=level_words.why_wider(_cap(query), enough))
 
 
 def _cap_rows(query: AutoHalfWidths, *, beyond: bool) -> list[Row]:
@@ -210,4 +210,4 @@ def _cap_rows(query: AutoHalfWidths, *, beyond: bool) -> list[Row]:
     name, value = cap = _target(query).cap
     by_epsilon = [("target", name, f"{value:.9g}")] if name == "max_epsilon" else []
     max_rho = ("target", "max_rho", f"{query.most_nano / NANO:.9g}")
-    return [*by_epsilon, max_rho, cap_row(cap, cap_words.BOUNDS_OF_AUTO, beyond=beyond)]
+    return [*by_epsilon, max_rho, cap_row(cap, words.BOUNDS_OF_AUTO, beyond=beyond)]

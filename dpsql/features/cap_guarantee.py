@@ -26,7 +26,7 @@ from dpsql.model.frame import NANO
 from dpsql.model.identity import in_question
 from dpsql.model.private_query import FrameQuery
 from dpsql.noise.rounded_gaussian import slack_delta
-from dpsql.receipts import cap_words, level_words, own_words
+from dpsql.receipts import level_words, target_words, words
 from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import Receipt
@@ -128,7 +128,7 @@ def affordable_row(part: FrameQuery, items: Sequence[ChargeItem], state: State, 
     try:
         state.ledger.require(part.frame.rows.unit, items, reader.name)
     except BudgetError as error:
-        return ("target", "affordable", own_words.not_affordable(error))
+        return ("target", "affordable", target_words.not_affordable(error))
     return ("target", "affordable", "yes")
 
 
@@ -151,5 +151,5 @@ def receipt_of_cap(offer: Offer, most_nano: int, cap: tuple[str, float], source:
 
 def _sentence(cap: tuple[str, float], source: str, *, beyond: bool) -> str:
     """Return the sentence that says which level epsilon is stated for, and that rho and price are no guarantee."""
-    of_cap = cap_words.COVERS_CAP if beyond else cap_words.IS_CAP
-    return cap_words.EPSILON_OF_CAP.format(of_cap=of_cap.format(cap=level_words.option(*cap)), source=source)
+    of_cap = words.COVERS_CAP if beyond else words.IS_CAP
+    return words.EPSILON_OF_CAP.format(of_cap=of_cap.format(cap=level_words.option(*cap)), source=source)

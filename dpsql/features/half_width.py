@@ -22,8 +22,8 @@ from dpsql.mechanism.calibrate import whole_nano
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, HalfWidths, PrivateQuery
 from dpsql.model.query_kinds import AutoHalfWidths
-from dpsql.receipts import half_width_words, level_words, own_words
-from dpsql.receipts.asked_columns import may_have_threshold
+from dpsql.receipts import level_words, words
+from dpsql.receipts.offer_receipt import may_have_threshold
 from dpsql.receipts.plan_rows import Row
 from dpsql.release.estimates import QUANTILES
 from dpsql.release.offer import Offer
@@ -275,16 +275,16 @@ def target_rows(kind: QueryKind[Any], query: PrivateQuery, state: State, reader:
     if reader.has_limit:
         _, left = state.ledger.own(unit, reader.name)
     return [
-        ("target", "half width", half_width_words.half_widths(target)),
+        ("target", "half width", level_words.half_widths(target)),
         ("target", "rho", f"{(sum(part.asked_nano for part in offers) + by_auto) / NANO_PER_RHO:.9g}"),
         ("target", "epsilon", f"{epsilon:.6g}"),
         ("target", "delta", f"{delta:.6g}"),
         (
             "target",
             "full price",
-            half_width_words.full_price(price.rho_nano / NANO_PER_RHO, price.delta_units / DELTA_UNITS_PER_ONE),
+            level_words.full_price(price.rho_nano / NANO_PER_RHO, price.delta_units / DELTA_UNITS_PER_ONE),
         ),
-        ("target", "questions left", f"{left.times(price)}" if left else own_words.NOT_SHOWN),
+        ("target", "questions left", f"{left.times(price)}" if left else words.NOT_SHOWN),
     ]
 
 

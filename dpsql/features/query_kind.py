@@ -20,9 +20,8 @@ from dpsql.features.auto_price import OpenTerms, open_prices_of, open_terms_of
 from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.private_query import FrameQuery, PrivateQuery
-from dpsql.receipts.asked_columns import asked_columns
 from dpsql.receipts.nothing_shown import frame_reason, with_remarks
-from dpsql.receipts.offer_receipt import make_receipt, with_price
+from dpsql.receipts.offer_receipt import asked_columns, make_receipt, with_price
 from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.exact import Runtime

@@ -54,10 +54,9 @@ from dpsql.model.identity import in_question, query_hash, rows_hash, statistic_h
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import WithinTarget
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
-from dpsql.receipts import cap_words
-from dpsql.receipts.asked_columns import asked_sigmas
+from dpsql.receipts import words
 from dpsql.receipts.nothing_shown import with_remarks
-from dpsql.receipts.offer_receipt import column_receipts, with_price
+from dpsql.receipts.offer_receipt import asked_sigmas, column_receipts, with_price
 from dpsql.receipts.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.receipts.receipt import Receipt
 from dpsql.release.claims import Claim
@@ -355,7 +354,7 @@ def _answer(
     within = within_target(part, step, target, missing)
     for number, cells in within.items():
         table = table.append_column(f"agg_{number}_within", cells)
-    receipt = receipt_of_cap(offer, highest_nano(part), query.cap, cap_words.RELEASED_NUMBERS, state)
+    receipt = receipt_of_cap(offer, highest_nano(part), query.cap, words.RELEASED_NUMBERS, state)
     receipt = replace(with_price(receipt, charged), columns=after_steps(receipt.columns, target))
     reason = partial(reason_of_target, part, offer, state, reader)
     receipt = with_remarks(offer, receipt, table, state.side_table, reason)

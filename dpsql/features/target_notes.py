@@ -30,13 +30,12 @@ from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError, WithinTarget
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
-from dpsql.receipts import cap_words, target_words, words
+from dpsql.receipts import target_words, words
 from dpsql.receipts.coverage_receipt import unit_name
-from dpsql.receipts.left_out_words import within_unknown
+from dpsql.receipts.left_out_words import lacks_people, may_cut_some, within_unknown
 from dpsql.receipts.nothing_shown import asked_at, frame_reason
 from dpsql.receipts.phrases import at_higher_level, none_passed
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
-from dpsql.receipts.within_words import lacks_people, may_cut_some
 from dpsql.release.offer import Offer, offers_of, shown_threshold
 from dpsql.state import State, Stop, to_arrow
 
@@ -73,9 +72,9 @@ def target_notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> I
     if best is not None:
         yield target_words.enough(level_of_text(part, best) / NANO)
     if clause := part.finish.leaves_out if step.picked is None else "":
-        yield cap_words.COUNTS_ALL.format(clause=clause)
+        yield words.COUNTS_ALL.format(clause=clause)
     if part.frame.has_private_keys and step.groups and step.picked is None:
-        yield cap_words.SHOWN_BY_OTHERS
+        yield words.SHOWN_BY_OTHERS
 
 
 def _outcome(step: Step, query: WithinTarget) -> target_words.Outcome:

@@ -15,7 +15,7 @@ from dpsql.model.frame import NANO, Frame
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import WithinTarget
-from dpsql.receipts import cap_words, target_words
+from dpsql.receipts import target_words, words
 from dpsql.receipts.plan_rows import Row
 from dpsql.release.offer import Offer
 from dpsql.release.top_rows import row_order
@@ -39,7 +39,7 @@ def target_rows(
     beyond = is_beyond(last, highest_nano(query.first), state)
     rows = [
         *_asked_rows(query, last.items, state, reader),
-        cap_row(query.cap, cap_words.RELEASED_NUMBERS, beyond=beyond),
+        cap_row(query.cap, words.RELEASED_NUMBERS, beyond=beyond),
     ]
     if stop is None:
         rows.append(("target", "first level", f"rho = {first_nano / NANO:.9g}"))
@@ -62,7 +62,7 @@ def open_target_rows(query: WithinTarget, least: FrameQuery, state: State, reade
     last = ChargeItem(query_hash(query), most_nano(query.first), delta_units)
     return [
         *_asked_rows(query, (*open_price(query.first), last), state, reader),
-        cap_row(query.cap, cap_words.RELEASED_NUMBERS),
+        cap_row(query.cap, words.RELEASED_NUMBERS),
         *_window_rows(least.frame),
     ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpsql.receipts import column_words, phrases, words
+from dpsql.receipts import coverage_words, phrases
 
 _UNKNOWN = 1.0
 """The share of units with cut values if nothing is known of it."""
@@ -69,9 +69,9 @@ class CoverageReceipt:
 
     def __str__(self) -> str:
         if self.values:
-            return _sentence(self)
+            return _named(self, [*_parts(self), self.advice])
         if self.unknown:
-            return words.COUNTED_UNKNOWN.format(of=self.of, why=self.unknown)
+            return coverage_words.COUNTED_UNKNOWN.format(of=self.of, why=self.unknown)
         kept = self.counted(phrases.between(self.low, self.high), self.unit, self.size)
         more = phrases.units_beyond(self.least_beyond, self.beyond, self.part_beyond) if self.beyond else ""
         is_told = self.high_of_all <= phrases.TOLD_HIGH
@@ -90,8 +90,27 @@ class CoverageReceipt:
         return not self.unknown, not is_number, not self.least_beyond, min(kept, _GOOD)
 
     def wordings(self) -> Iterator[str]:
-        """Yield wordings of the coverage of an average, a spread or a sum of both signs, the longest first."""
-        return _wordings(self)
+        """Yield wordings of the coverage of an average, a spread or a sum of both signs, the longest first.
+
+        None claims more than the sentence of the receipt does.
+        """
+        yield _named(self, _parts(self))
+        rows, cut, briefest = list(_rows_short(self)), _cut_short(self), _cut_short(self, brief=True)
+        if not _warns(self):
+            yield _named(self, [cut, *rows])
+            short = [briefest or rows[0]]
+        else:
+            yield _named(self, [*rows, cut])
+            yield _named(self, [*rows[:1], cut])
+            yield _named(self, [*rows[:1], briefest])
+            short = [*rows[:1], briefest]
+            if self.least_beyond:
+                nouns = self.measured.split(maxsplit=1)[0]
+                short[0] = coverage_words.MAY_LACK.format(least=self.least_beyond, nouns=nouns)
+        yield _named(self, short)
+        yield f"{coverage_words.OF_COLUMN.format(column=coverage_words.ONE_COLUMN)}{'; '.join(filter(None, short))}"
+        yield _named(self, short[:1])
+        yield short[0]
 
     def counted(self, ends: str, unit: str, size: float | None) -> str:
         """Say which part of the column is counted, of units up to a size or of all."""
@@ -99,35 +118,9 @@ class CoverageReceipt:
         return phrases.counted(ends, self.of, measured, unit, size)
 
 
-def _sentence(one: CoverageReceipt) -> str:
-    """Return all that is known of a column."""
-    return _named(one, [*_parts(one), one.advice])
-
-
-def _wordings(one: CoverageReceipt) -> Iterator[str]:
-    """Yield wordings of what is known of a column, the longest first. None claims more than `_sentence` does."""
-    yield _named(one, _parts(one))
-    rows, cut, briefest = list(_rows_short(one)), _cut_short(one), _cut_short(one, brief=True)
-    if not _warns(one):
-        yield _named(one, [cut, *rows])
-        short = [briefest or rows[0]]
-    else:
-        yield _named(one, [*rows, cut])
-        yield _named(one, [*rows[:1], cut])
-        yield _named(one, [*rows[:1], briefest])
-        short = [*rows[:1], briefest]
-        if one.least_beyond:
-            nouns = one.measured.split(maxsplit=1)[0]
-            short[0] = column_words.MAY_LACK.format(least=one.least_beyond, nouns=nouns)
-    yield _named(one, short)
-    yield f"{words.OF_COLUMN.format(column=words.ONE_COLUMN)}{'; '.join(filter(None, short))}"
-    yield _named(one, short[:1])
-    yield short[0]
-
-
 def _named(one: CoverageReceipt, parts: list[str]) -> str:
     """Return parts of a sentence with the columns before them."""
-    return f"{words.OF_COLUMN.format(column=phrases.column_of(one.of))}{'; '.join(filter(None, parts))}"
+    return f"{coverage_words.OF_COLUMN.format(column=phrases.column_of(one.of))}{'; '.join(filter(None, parts))}"
 
 
 def _warns(one: CoverageReceipt) -> bool:
@@ -144,46 +137,46 @@ def _parts(one: CoverageReceipt) -> list[str]:
 def _nouns(one: CoverageReceipt) -> str:
     """Return the noun of what is counted."""
     if one.measured == "rows":
-        return column_words.ITS_ROWS.format()
-    return column_words.BY_SIZE.format(nouns=one.measured)
+        return coverage_words.ITS_ROWS.format()
+    return coverage_words.BY_SIZE.format(nouns=one.measured)
 
 
 def _rows(one: CoverageReceipt) -> Iterator[str]:
     """Yield what is known of rows or totals; nothing if they are all counted, or have a line of their own."""
     nouns, unit = _nouns(one), f" ({one.unit})"
     if one.unknown:
-        yield words.COUNTED_UNKNOWN.format(of=nouns, why=one.unknown)
+        yield coverage_words.COUNTED_UNKNOWN.format(of=nouns, why=one.unknown)
     if one.share is None:
         return
     if one.high_of_all <= phrases.TOLD_HIGH:
-        yield column_words.AT_MOST_OF_ALL.format(high=phrases.at_most(one.high_of_all), nouns=nouns)
+        yield coverage_words.AT_MOST_OF_ALL.format(high=phrases.at_most(one.high_of_all), nouns=nouns)
     if one.least_beyond:
         known = {"least": one.least_beyond, "most": one.beyond, "unit": unit, "more": _more(one)}
         if one.part_beyond >= phrases.LEAST_PART:
-            yield column_words.HAVE_PART.format(part=phrases.at_least(one.part_beyond), **known)
+            yield coverage_words.HAVE_PART.format(part=phrases.at_least(one.part_beyond), **known)
         else:
-            yield column_words.PART_HIDDEN.format(**known)
-        yield column_words.OF_OTHERS.format(ends=_ends(one), nouns=nouns)
+            yield coverage_words.PART_HIDDEN.format(**known)
+        yield coverage_words.OF_OTHERS.format(ends=_ends(one), nouns=nouns)
         return
     yield _of_units(one, unit)
     if one.beyond:
-        yield column_words.PERHAPS_MORE.format(most=one.beyond)
+        yield coverage_words.MAYBE_BEYOND.format(most=one.beyond)
 
 
 def _rows_short(one: CoverageReceipt) -> Iterator[str]:
     """Yield what is known of rows or totals in fewer words."""
     if one.unknown:
-        yield column_words.UNKNOWN_SHORT.format(nouns=_nouns(one))
+        yield coverage_words.UNKNOWN_SHORT.format(nouns=_nouns(one))
     if one.share is None:
         return
     if one.high_of_all <= phrases.TOLD_HIGH:
-        yield column_words.AT_MOST_OF_ALL.format(high=phrases.at_most(one.high_of_all), nouns=_nouns(one))
+        yield coverage_words.AT_MOST_OF_ALL.format(high=phrases.at_most(one.high_of_all), nouns=_nouns(one))
     if one.least_beyond and one.part_beyond >= phrases.LEAST_PART:
-        yield column_words.HAVE_PART_SHORT.format(
+        yield coverage_words.HAVE_PART_SHORT.format(
             least=one.least_beyond, more=_more(one), part=phrases.at_least(one.part_beyond)
         )
     elif one.least_beyond:
-        yield column_words.PART_HIDDEN_SHORT.format(least=one.least_beyond, more=_more(one))
+        yield coverage_words.PART_HIDDEN_SHORT.format(least=one.least_beyond, more=_more(one))
     if not _warns(one):
         yield _of_units(one, "")
 
@@ -191,40 +184,40 @@ def _rows_short(one: CoverageReceipt) -> Iterator[str]:
 def _ends(one: CoverageReceipt) -> str:
     """Return the ends of the share of units up to the size, the upper one first if it says something."""
     if one.high > phrases.TOLD_HIGH:
-        return words.LOW_OF_SHARE.format(low=phrases.at_least(one.low))
-    return column_words.AT_MOST_AND.format(high=phrases.at_most(one.high), low=phrases.at_least(one.low))
+        return coverage_words.LOW_OF_SHARE.format(low=phrases.at_least(one.low))
+    return coverage_words.AT_MOST_AND.format(high=phrases.at_most(one.high), low=phrases.at_least(one.low))
 
 
 def _of_units(one: CoverageReceipt, unit: str) -> str:
     """Say what is counted of units up to the size."""
     size = f"{one.size:,.9g}"
     if one.measured != "rows":
-        up_to = column_words.UP_TO_TOTALS.format(size=size)
+        up_to = coverage_words.UP_TO_TOTALS.format(size=size)
     elif one.size == 1.0:
-        up_to = column_words.UP_TO_ROW.format()
+        up_to = coverage_words.UP_TO_ROW.format()
     else:
-        up_to = column_words.UP_TO_ROWS.format(size=size)
-    return column_words.OF_UNITS.format(ends=_ends(one), nouns=_nouns(one), unit=unit, size=up_to)
+        up_to = coverage_words.UP_TO_ROWS.format(size=size)
+    return coverage_words.OF_UNITS.format(ends=_ends(one), nouns=_nouns(one), unit=unit, size=up_to)
 
 
 def _more(one: CoverageReceipt) -> str:
     """Say how much units beyond the size have."""
-    row, nouns = column_words.MORE_TOTALS, "totals"
+    row, nouns = coverage_words.TOTALS_ABOVE, "totals"
     if one.measured == "rows":
-        row, nouns = column_words.MORE_ROWS, _nouns(one)
+        row, nouns = coverage_words.ROWS_ABOVE, _nouns(one)
     return row.format(size=f"{one.size:,.9g}", nouns=nouns)
 
 
 def _cut(one: CoverageReceipt) -> Iterator[str]:
     """Yield what is known of values that bounds cut; nothing if none is cut for sure."""
     if one.high_of_sum <= phrases.TOLD_HIGH:
-        yield column_words.SUM_OF_ALL.format(high=phrases.at_most(one.high_of_sum))
+        yield coverage_words.SUM_OF_ALL.format(high=phrases.at_most(one.high_of_sum))
     if one.declared:
-        yield column_words.OTHERS_CUT.format(bounds=one.declared)
+        yield coverage_words.OTHERS_CUT.format(bounds=one.declared)
     if not one.cut:
         return
     if one.most_cut < _UNKNOWN:
-        yield column_words.MAY_CUT.format(
+        yield coverage_words.MAY_CUT.format(
             share=phrases.at_most(one.most_cut),
             unit=f" ({one.unit})",
             owned=one.values.split(maxsplit=1)[0],
@@ -232,20 +225,20 @@ def _cut(one: CoverageReceipt) -> Iterator[str]:
             cut=one.cut,
         )
         return
-    unknown = column_words.UNKNOWN_CUT.format(nouns=one.values, cut=one.cut)
-    yield column_words.NOISE_HIDES.format(unknown=unknown) if one.cut_is_hidden else unknown
+    unknown = coverage_words.UNKNOWN_CUT.format(nouns=one.values, cut=one.cut)
+    yield coverage_words.NOISE_HIDES.format(unknown=unknown) if one.cut_is_hidden else unknown
 
 
 def _cut_short(one: CoverageReceipt, *, brief: bool = False) -> str:
     """Say what is known of values that bounds cut in fewer words; ``brief`` leaves out the bounds."""
     if one.high_of_sum <= phrases.TOLD_HIGH:
-        return column_words.SUM_OF_ALL.format(high=phrases.at_most(one.high_of_sum))
+        return coverage_words.SUM_OF_ALL.format(high=phrases.at_most(one.high_of_sum))
     if not one.cut:
         # declared bounds are no warning beside one
         is_told = one.declared and not _warns(one)
-        return column_words.OTHERS_CUT.format(bounds=one.declared) if is_told else ""
+        return coverage_words.OTHERS_CUT.format(bounds=one.declared) if is_told else ""
     cut = one.cut.partition(" at ")[0] if brief else one.cut
     nouns = one.values.split(maxsplit=1)[0] if brief else one.values
     if one.most_cut < _UNKNOWN:
-        return column_words.MAY_CUT_SHORT.format(share=phrases.at_most(one.most_cut), nouns=nouns, cut=cut)
-    return column_words.CUT_NOT_KNOWN.format(nouns=nouns, cut=cut)
+        return coverage_words.MAY_CUT_SHORT.format(share=phrases.at_most(one.most_cut), nouns=nouns, cut=cut)
+    return coverage_words.CUT_NOT_KNOWN.format(nouns=nouns, cut=cut)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.model.estimates import RunningSum, Sum
-from dpsql.model.frame import Frame, Statistic
+from dpsql.model.estimates import Estimate, Linear, Ratio, RunningSum, Spread, Sum, ValueBounds
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Statistic
 from dpsql.model.private_query import FrameQuery
-from dpsql.receipts import column_words, phrases, words
+from dpsql.receipts import coverage_words, phrases
 from dpsql.receipts.coverage_lines import CoverageReceipt
-from dpsql.receipts.covered_columns import Column, columns_of
-from dpsql.receipts.join_words import why_cut
 from dpsql.receipts.receipt import Receipt
 from dpsql.release.bound_effects import kept_shares, left_out_numbers
 from dpsql.release.coverage import MUCH, Kept
@@ -27,6 +25,54 @@ from dpsql.release.points import shown_ids
 from dpsql.state import SideTable
 
 _PLAIN_COUNT = re.compile(r"count\((\*|\w+)\)")
+_NO_BOUNDS = ValueBounds("norm", (0.0, 0.0), None, hold_all=True)
+"""Bounds of a sum whose norm policy or text say: its share says what they leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Columns of an answer whose coverage is the same.
+
+    Attributes:
+        name: their names.
+        measured: noun of what is counted, as in `CoverageReceipt`: ``rows``, or totals of a sum.
+        values: noun of what the bounds cut, likewise.
+        bounds: the bounds of these.
+        counted: the statistic whose share says what is counted: rows of an average, totals of a sum. None if a
+            constraint makes sure that all rows are.
+        summed: of an average the sum of its values, if it is not of their distances from a middle.
+        parts: all statistics of the columns.
+
+    """
+
+    name: str
+    measured: str
+    values: str
+    bounds: ValueBounds
+    counted: Statistic | None
+    summed: Statistic | None
+    parts: frozenset[Statistic]
+
+    @property
+    def may_cut(self) -> bool:
+        """Return True if bounds may change values and no share says how much."""
+        return not self.bounds.hold_all and (self.measured == "rows" or self.bounds.asked is not None)
+
+    @property
+    def cut(self) -> str:
+        """Return how bounds change a value outside of them."""
+        if self.bounds.form == "norm":
+            return coverage_words.SCALED_DOWN.format()
+        return coverage_words.CUT_AT.format(bounds=self._interval)
+
+    @property
+    def declared(self) -> str:
+        """Return the bounds of the values of an average that lie within them by policy or type; empty for others."""
+        return self._interval if self.measured == "rows" and self.bounds.hold_all else ""
+
+    @property
+    def _interval(self) -> str:
+        return phrases.interval_of(self.bounds.bounds, are_times=False)
 
 
 def with_coverage(
@@ -48,7 +94,7 @@ def with_coverage(
 
     """
     query = offer.query
-    columns = columns_of(query)
+    columns = _columns_of(query)
     statements = statements or statements_of(offer)
     shares = kept_shares(offer, side_table, statements)
     lines = dict.fromkeys((*_unmeasured(query), *_raised(query)))
@@ -65,7 +111,7 @@ def with_coverage(
 
 def statements_of(offer: Offer) -> int:
     """Return the number of histograms that coverage of an offer is read from."""
-    chosen = {one.bounds.asked for one in columns_of(offer.query) if one.may_cut and one.bounds.asked}
+    chosen = {one.bounds.asked for one in _columns_of(offer.query) if one.may_cut and one.bounds.asked}
     return len(offer.coverage) + len(chosen)
 
 
@@ -95,19 +141,29 @@ def _unmeasured(query: FrameQuery) -> tuple[CoverageReceipt, ...]:
     wanted = query.request.coverage
     if not query.estimates or wanted is None or (wanted and query.frame.is_measured):
         return ()
-    why = words.COVERAGE_OFF if wanted is False else _why_unmeasured(query.frame)
+    why = coverage_words.COVERAGE_OFF if wanted is False else _why_unmeasured(query.frame)
     return (CoverageReceipt("all rows", query.frame.rows.unit, unknown=why),)
 
 
 def _why_unmeasured(frame: Frame) -> str:
     """Return why coverage of a frame is not measured, and the cure."""
     if frame.bounding.finer:
-        return words.COVERAGE_OF_SETS
+        return coverage_words.COVERAGE_OF_SETS
     if frame.bounding.sparsity:
-        return words.COVERAGE_OF_LARGEST
+        return coverage_words.COVERAGE_OF_LARGEST
     if frame.ceiling is not None:
-        return words.COVERAGE_AT_CEILING
-    return why_cut(frame.rows_sql.cuts) if frame.rows_sql.cuts else words.COVERAGE_OF_CUT_UNITS
+        return coverage_words.COVERAGE_AT_CEILING
+    return _why_cut(frame.rows_sql.cuts) if frame.rows_sql.cuts else coverage_words.COVERAGE_OF_CUT_UNITS
+
+
+def _why_cut(cuts: Sequence[str]) -> str:
+    """Say why coverage of a join is not measured, and the cure if a constraint may be one.
+
+    >>> _why_cut(["of one unit a join keeps at most 31 rows of main.visits; which ones is chosen by a secret hash"])
+    'a join keeps a limited number of rows of a unit'
+    """
+    key = "; if the compared columns are unique in a table, declare its PRIMARY KEY: then the join drops no row"
+    return f"a join keeps a limited number of rows of a unit{key if any('PRIMARY KEY' in cut for cut in cuts) else ''}"
 
 
 def _raised(query: FrameQuery) -> Iterator[CoverageReceipt]:
@@ -120,7 +176,7 @@ def _raised(query: FrameQuery) -> Iterator[CoverageReceipt]:
         if statistic and statistic.is_raised:
             form = "group" if statistic.group_bounds_steps else "row"
             _, high = statistic.group_bounds_steps or statistic.row_bounds_steps or (0, 0)
-            why = words.BOUNDS_RAISE.format(form=form, high=math.ldexp(high, statistic.lattice_exponent))
+            why = coverage_words.BOUNDS_RAISE.format(form=form, high=math.ldexp(high, statistic.lattice_exponent))
             yield CoverageReceipt(estimate.name, query.frame.rows.unit, unknown=why)
 
 
@@ -138,8 +194,47 @@ def unit_name(frame: Frame) -> str:
     return "unit" if unit == frame.rows.table.rpartition(".")[2] else unit
 
 
+def _columns_of(query: FrameQuery) -> tuple[_Column, ...]:
+    """Return the averages, spreads and sums of both signs of a query; those with equal coverage are one."""
+    found: dict[tuple[object, ...], _Column] = {}
+    for estimate in query.estimates:
+        if column := _column_of(estimate, query):
+            same = (column.measured, column.bounds, column.counted)
+            if before := found.get(same):
+                column = replace(before, name=f"{before.name}, {column.name}", parts=before.parts | column.parts)
+            found[same] = column
+    return tuple(found.values())
+
+
+def _column_of(estimate: Estimate, query: FrameQuery) -> _Column | None:
+    """Return the column of an average, a spread or a sum of both signs. Return None for others."""
+    value, bounds = estimate.value, estimate.value_bounds or _NO_BOUNDS
+    parts = frozenset(part.statistic for part in value.linears if part.statistic)
+    if isinstance(value, Ratio | Spread):
+        ratio = value.average if isinstance(value, Spread) else value
+        summed = ratio.numerator.statistic
+        if ratio.offset or (summed and summed.is_signed):
+            summed = None
+        counted = None if query.has_one_row else _rows(ratio.denominator)
+        return _Column(estimate.name, "rows", "values", bounds, counted, summed, parts)
+    if isinstance(value, Sum | RunningSum) and estimate.covered and estimate.covered.is_signed:
+        totals = "totals in a group" if query.frame.keys else "totals"
+        values = "values" if bounds.form == "row" else totals
+        return _Column(estimate.name, totals, values, bounds, estimate.covered, None, parts)
+    return None
+
+
+def _rows(denominator: Linear) -> Statistic:
+    """Return the statistic of the number of rows of an average."""
+    if denominator.statistic:
+        return denominator.statistic
+    # each present unit has one row in a group, or so many
+    steps = round(denominator.centre) << -COUNT_LATTICE_EXPONENT
+    return Statistic("rows", steps, steps, COUNT_LATTICE_EXPONENT, limit=round(denominator.centre))
+
+
 def _numbers(
-    query: FrameQuery, shares: Mapping[Statistic, Kept | None], columns: Sequence[Column]
+    query: FrameQuery, shares: Mapping[Statistic, Kept | None], columns: Sequence[_Column]
 ) -> Iterator[Statistic]:
     """Yield the statistics whose coverage has a line of its own: those of counts, and of sums of values from 0 on."""
     named = dict.fromkeys(one.covered for one in query.estimates if one.covered)
@@ -150,7 +245,7 @@ def _numbers(
 
 def _column_lines(
     query: FrameQuery,
-    columns: Sequence[Column],
+    columns: Sequence[_Column],
     shares: Mapping[Statistic, Kept | None],
     side_table: SideTable,
     statements: int,
@@ -171,7 +266,7 @@ def _column_lines(
             if is_sum or counted not in named:
                 line = _with_share(line, counted, shares[counted], query)
         elif counted is not None and counted not in column.parts:
-            line = replace(line, unknown=column_words.ROWS_UNMEASURED)
+            line = replace(line, unknown=coverage_words.ROWS_UNMEASURED)
         if column.may_cut:
             asked = column.bounds.asked is not None
             cut = most_cut(query, column.bounds, side_table, statements) if asked else None
@@ -199,8 +294,8 @@ def _with_share(line: CoverageReceipt, covered: Statistic, kept: Kept | None, qu
     """Return a line with the share that bounding leaves of a statistic, or with the reason why it is unknown."""
     if not kept or not kept.share:
         has_rows = bool(query.frame.rows_sql.relation)
-        missing = words.COVERAGE_OF_LEVELS if has_rows else words.COVERAGE_GONE
-        return replace(line, unknown=words.TOO_FEW if kept else missing)
+        missing = coverage_words.COVERAGE_OF_LEVELS if has_rows else coverage_words.COVERAGE_GONE
+        return replace(line, unknown=coverage_words.TOO_FEW if kept else missing)
     share = kept.share
     return replace(
         line,
@@ -238,9 +333,11 @@ def _advice(covered: Statistic, kept: Kept, query: FrameQuery) -> str:
     groups = bounding.max_groups
     # a bound that is nearly as large keeps nearly as much
     if covered.kind == "presence" and groups and 1.5 * groups <= enough:
-        return phrases.more_groups(round(enough), math.sqrt(enough / groups))
+        keeps = coverage_words.KEEPS_MUCH.format(noise=math.sqrt(enough / groups))
+        return coverage_words.MORE_GROUPS.format(groups=round(enough), keeps=keeps)
     count = next((one for one in query.estimates if one.covered == covered), None)
     plain = _PLAIN_COUNT.fullmatch(count.name) if count else None
     if plain and not query.frame.keys and covered.row_cap and covered.row_cap < enough:
-        return phrases.more_rows(plain[1], round(enough), enough / covered.row_cap)
-    return words.LARGER_BOUNDS
+        keeps = coverage_words.KEEPS_MUCH.format(noise=enough / covered.row_cap)
+        return coverage_words.MORE_ROWS.format(counted=plain[1], rows=round(enough), keeps=keeps)
+    return coverage_words.LARGER_BOUNDS

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from dpsql.operations.dialect import quote
 from dpsql.pictures.tables import short
-from dpsql.receipts import cap_words, phrases
+from dpsql.receipts import phrases, words
 from dpsql.release.left_out import SURE, LeftOut, LeftOutReceipt
 
 Named: TypeAlias = tuple[str, LeftOutReceipt]
@@ -30,7 +30,7 @@ _SOME = 0.1
 _MOST_NAMED = 3
 """Largest number of columns whose factors stand in one line."""
 _AMOUNT = "an amount of "
-_SCALES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
+_WITHIN = words.WITHIN_UNKNOWN.partition("{")[0]
 _BOUNDS = re.compile(r", contribution_\w+ => (?:\([^()]*\)|[^,()]+)")
 """Bounds in a call, which a line leaves out."""
 _WORD = r"[A-Za-z][a-z]+"
@@ -58,17 +58,9 @@ def too_low(found: Sequence[Named], rows: int | None = None, others: Sequence[st
     name = f"{_cut(of_set)}: " * bool(of_set) + (f"{_name(worst)}: " if others or _is_named(worst, found) else "")
     groups = f" of {_groups(worst.found)}" if rows is not None and worst.found.groups > rows else ""
     whose = f" of busy {plural(worst.unit)}"
-    wordings = (
-        f"{name}{_left_out(worst, whose, groups)}{more}",
-        f"{name}{_left_out(worst, '', groups)}{more}",
-        f"{name}{_left_out(worst, '', groups).removeprefix(_AMOUNT)}{more}",
-        f"{name}{_left_out(worst, whose, groups)}",
-        f"{name}{_left_out(worst, '', groups)}",
-        f"{name}{_left_out(worst, '', groups).removeprefix(_AMOUNT)}",
-        _left_out(worst, "", groups),
-        _left_out(worst, "", ""),
-    )
-    return list(dict.fromkeys(wordings))
+    full, plain = _left_out(worst, whose, groups), _left_out(worst, "", groups)
+    wordings = [f"{name}{one}{end}" for end in (more, "") for one in (full, plain, plain.removeprefix(_AMOUNT))]
+    return list(dict.fromkeys([*wordings, plain, _left_out(worst, "", "")]))
 
 
 def whole(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
@@ -131,7 +123,7 @@ def bounds(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
         one = sure[0]
         name = f"{_name(one)}: " * (len(found) > 1)
         nouns, few = ("an amount of", "too little is") if one.is_amount else ("", "too few are")
-        least = " ".join([nouns, rounded_down(one.found.least, is_whole=not one.is_amount)]).strip()
+        least = " ".join([nouns, phrases.rounded_down(one.found.least, is_whole=not one.is_amount)]).strip()
         verb = "is left out" if one.is_amount else "rows are left out"
         hidden = f"{name}at least {least} {verb}; {few} shown to say how large a part that is"
         return list(dict.fromkeys((hidden, hidden.removeprefix(name))))
@@ -156,7 +148,7 @@ def sentence(one: LeftOutReceipt) -> str:
         number = "amount" if one.is_amount else "number of rows"
         noise = f"{short(found.value, 4)} (standard deviation {short(found.sigma, 4)})"
         parts += [f"the noisy {number} that bounds leave out of {_groups(found)} is {noise}"]
-        if (least := rounded_down(found.least, is_whole=not one.is_amount)) != "0":
+        if (least := phrases.rounded_down(found.least, is_whole=not one.is_amount)) != "0":
             parts += [f"at least {least} (95 %)"]
     else:
         parts += [f"what bounds leave out was measured in {_groups(found)} of another answer"]
@@ -189,24 +181,54 @@ def within_unknown(one: LeftOutReceipt, error: float) -> str:
     else:
         most = f"up to {most_of(one.found)} of the {_nouns(one)} could be left out"
         why = f"{most}, too much beside the noise to be sure of {100.0 * error:.6g} %"
-    return cap_words.WITHIN_UNKNOWN.format(why=why)
+    return words.WITHIN_UNKNOWN.format(why=why)
+
+
+def lacks_people(column: str, most: float, unit: str, error: float) -> str:
+    """Say that a number of people may lack too many.
+
+    Args:
+        column: its name.
+        most: upper end of those whom one group lacks.
+        unit: name of the privacy unit.
+        error: the relative error that the question asks for.
+
+    >>> lacks_people("people", 229.3, "patient", 0.1).partition(": ")[2]
+    'one group of people may lack up to 230 patients, too many to be sure of 10 %'
+    """
+    most_said, units = f"{max(1, math.ceil(most)):,}", plural(unit)
+    why = words.LACKS_PEOPLE.format(column=column, most=most_said, units=units, percent=100.0 * error)
+    return words.WITHIN_UNKNOWN.format(why=why)
+
+
+def may_cut_some(cut: str, columns: Sequence[str]) -> str:
+    """Say that bounds may cut some of columns, and that nothing tells how much.
+
+    Args:
+        cut: ``rows``, ``values`` or both.
+        columns: their names.
+
+    >>> may_cut_some("rows or values", ["cost", "age"]).partition(": ")[2]
+    'bounds may cut rows or values of cost and age, and how much of one group is not measured'
+    """
+    why = words.MAY_CUT_SOME.format(cut=cut, columns=phrases.listed(columns))
+    return words.WITHIN_UNKNOWN.format(why=why)
 
 
 def says_within(note: str) -> bool:
     """Check that a note says why truth values about a target are NULL."""
-    return note.startswith(cap_words.WITHIN_UNKNOWN.partition("{")[0])
+    return note.startswith(_WITHIN)
 
 
 def says_rows_within(note: str) -> bool:
     """Check that such a note speaks of a measured number of rows, or of an amount, that bounds leave out."""
-    why = note.removeprefix(cap_words.WITHIN_UNKNOWN.partition("{")[0])
-    others = (one.partition("{")[0] for one in (cap_words.LACKS_PEOPLE, cap_words.MAY_CUT_SOME))
-    return says_within(note) and not why.startswith(tuple(others))
+    others = tuple(_WITHIN + one.partition("{")[0] for one in (words.LACKS_PEOPLE, words.MAY_CUT_SOME))
+    return says_within(note) and not note.startswith(others)
 
 
 def within_wordings(note: str) -> list[str]:
     """Return wordings of such a note on a line of its own."""
-    why = note.removeprefix(cap_words.WITHIN_UNKNOWN.partition("{")[0])
+    why = note.removeprefix(_WITHIN)
     return [f"NULL: {one}" for one in dict.fromkeys((why, why.partition(" to be sure")[0], why.partition(", ")[0]))]
 
 
@@ -225,26 +247,6 @@ def plural(unit: str) -> str:
     if re.search(r"[^aeiou]y$", unit):
         return f"{unit[:-1]}ies"
     return f"{unit}es" if re.search(r"(x|z|ch|sh)$", unit) else f"{unit}s"
-
-
-def rounded_down(number: float, *, is_whole: bool = True) -> str:
-    """Return a number with two or three digits, never more than it is.
-
-    >>> [rounded_down(number) for number in (43_917.0, 19_876.0, 7.9, 0.4, 2_569_000.0)]
-    ['43,000', '19,800', '7', '0', '2.5 million']
-    >>> rounded_down(0.0579, is_whole=False)
-    '0.057'
-    """
-    return _digits(number, math.floor, is_whole=is_whole)
-
-
-def rounded_to(number: float, *, is_whole: bool = True) -> str:
-    """Return a number with two or three digits.
-
-    >>> [rounded_to(number) for number in (57_431.0, 996.0, 1_004_000.0)]
-    ['57,000', '1,000', '1.00 million']
-    """
-    return _digits(number, round, is_whole=is_whole)
 
 
 def factor_of(found: LeftOut) -> str:
@@ -266,23 +268,6 @@ def most_of(found: LeftOut) -> str:
     return f"{percent} %" if percent > 1 else phrases.at_most(found.could_be or 0.0)
 
 
-def _digits(number: float, rounding: Callable[[float], int], *, is_whole: bool) -> str:
-    """Return a number with two digits, or with three if the first one is 1."""
-    if number <= 0.0 or not math.isfinite(number):
-        return "0" if number <= 0.0 else str(number)
-    scale, word = next(((scale, word) for scale, word in _SCALES if number >= scale), (1.0, ""))
-    scaled = number / scale
-    if scaled >= 1e4 and word:
-        return f"{number:.3g}"
-    magnitude = math.floor(math.log10(scaled))
-    leading = scaled / 10.0**magnitude
-    place = magnitude - (2 if leading < 2.0 else 1)
-    if is_whole and not word:
-        place = max(0, place)
-    steps = rounding(scaled * 10.0**-place)
-    return f"{steps * 10**place:,}{word}" if place >= 0 else f"{steps / 10**-place:,.{-place}f}{word}"
-
-
 def _left_out(one: LeftOutReceipt, whose: str, groups: str) -> str:
     """Say what is left out of a number that is too low."""
     found, is_whole = one.found, not one.is_amount
@@ -290,7 +275,10 @@ def _left_out(one: LeftOutReceipt, whose: str, groups: str) -> str:
         share = short(min(99.0, 100.0 * (1.0 - 1.0 / found.factor)), 2)
         part = "the amount is" if one.is_amount else "these rows are"
         return f"probably about {share} % of {part} left out, measured in {_groups(found)} of another answer"
-    least, about = rounded_down(found.least, is_whole=is_whole), rounded_to(found.value, is_whole=is_whole)
+    least, about = (
+        phrases.rounded_down(found.least, is_whole=is_whole),
+        phrases.rounded_to(found.value, is_whole=is_whole),
+    )
     numbers = f"probably {about} or more" if least == "0" else f"at least {least}, probably {about} or more"
     if one.is_amount:
         return f"{_AMOUNT}{numbers}{whose} is left out{groups}"
@@ -375,7 +363,7 @@ def _unit(one: LeftOutReceipt) -> str:
 
 
 def _groups(found: LeftOut) -> str:
-    return "1 group" if found.groups == 1 else f"{found.groups:,} groups"
+    return phrases.number_of(found.groups, "group")
 
 
 def _cut(name: str) -> str:

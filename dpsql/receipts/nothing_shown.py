@@ -7,7 +7,7 @@ read. The higher level is offered as `dp_explain` would offer it, and costs noth
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from dpsql.model.private_query import FrameQuery, PrivateQuery, Request
 from dpsql.model.statistic_kinds import BESIDE_KINDS
 from dpsql.receipts import words
 from dpsql.receipts.coverage_receipt import with_coverage
-from dpsql.receipts.phrases import all_left_out, at_higher_level, none_passed, of_sets
+from dpsql.receipts.phrases import all_left_out, at_higher_level, listed, none_passed
 from dpsql.receipts.picked_rows import with_picked_rows
 from dpsql.receipts.receipt import Receipt
 from dpsql.release.offer import Offer, offers_of, shown_threshold
@@ -140,7 +140,8 @@ def reasons_of_sets(empty: Sequence[tuple[Sequence[str], str]], *, are_all: bool
         by_sentence.setdefault(sentence, []).append(keys)
     if are_all and len(by_sentence) == 1:
         return tuple(by_sentence)
-    return tuple(of_sets(sets, sentence) for sentence, sets in by_sentence.items())
+    named = {sentence: listed([f"({', '.join(keys)})" for keys in sets]) for sentence, sets in by_sentence.items()}
+    return tuple(words.OF_SETS.format(sets=sets, sentence=sentence) for sentence, sets in named.items())
 
 
 def with_clauses(receipt: Receipt, query: PrivateQuery, groups: int, rows: int) -> Receipt:
@@ -170,22 +171,20 @@ def with_clauses(receipt: Receipt, query: PrivateQuery, groups: int, rows: int) 
 
 def _thresholds(offer: Offer) -> Iterator[float]:
     """Yield the thresholds that a group of an offer may pass: its own, or those of stored releases that show keys."""
-    taus = {keys.tau for keys in offer.presence.keys_from}
-    if offer.presence.tau is not None:
-        taus.add(offer.presence.tau)
-    for tau in taus:
-        threshold = shown_threshold(offer.query.frame, tau, offer.query.request.min_units)
-        if threshold is not None:
-            yield threshold
+    return _shown_thresholds(offer, {offer.presence.tau, *(keys.tau for keys in offer.presence.keys_from)})
 
 
 def _due_thresholds(offer: Offer) -> Iterator[float]:
     """Yield the thresholds of an offer that are not stored yet."""
-    for step in offer.presence.priced_steps:
-        if step.tau is not None:
-            threshold = shown_threshold(offer.query.frame, step.tau, offer.query.request.min_units)
-            if threshold is not None:
-                yield threshold
+    return _shown_thresholds(offer, [step.tau for step in offer.presence.priced_steps])
+
+
+def _shown_thresholds(offer: Offer, taus: Iterable[float | None]) -> Iterator[float]:
+    """Yield the thresholds on the number of units that are shown for some taus."""
+    for tau in taus:
+        threshold = None if tau is None else shown_threshold(offer.query.frame, tau, offer.query.request.min_units)
+        if threshold is not None:
+            yield threshold
 
 
 def _higher(request: Request) -> Iterator[Request]:

@@ -7,16 +7,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dpsql.cascade.serving import Serving
+from dpsql.mechanism.calibrate import levels_of
 from dpsql.mechanism.histogram import Histogram
-from dpsql.model.estimates import AnyUnit, BoundedValue, NoValue, Quantile
+from dpsql.mechanism.registry import histogram_of
+from dpsql.mechanism.too_little import delta_for_threshold, fits_window
+from dpsql.model.auto_level import AutoLevel
+from dpsql.model.estimates import AnyUnit, BoundedValue, NotFound, NoValue, Quantile, Ratio, Spread
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Norm, Statistic
 from dpsql.model.identity import part_hash
-from dpsql.model.private_query import Buckets, FrameQuery
+from dpsql.model.private_query import AutoGroups, Buckets, FrameQuery
 from dpsql.model.top_rows import WINDOW, TopRows
-from dpsql.receipts import row_words, words
-from dpsql.receipts.auto_notes import auto_notes
+from dpsql.receipts import bounds_line, level_words, phrases, words
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
-from dpsql.release.estimates import Z_95, linear_noise, norms_of, shown_sigma
+from dpsql.release.estimates import Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
 from dpsql.release.offer import Offer, shown_threshold
 from dpsql.release.top_rows import row_order, side_of
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged
@@ -81,25 +84,60 @@ def column_receipts(
     return tuple(found)
 
 
+def asked_sigmas(query: FrameQuery) -> dict[Statistic, float]:
+    """Return the standard deviation of the noise of each statistic of a query by rho, at the level asked for.
+
+    Raises:
+        CalibrationError: a level rounds to nothing, or its noise cannot be drawn.
+
+    """
+    levels, _ = levels_of(query, histogram_of(query.frame), query.request.rho or 0.0)
+    return {level.statistic: level.sigma for level in levels}
+
+
+def asked_columns(query: FrameQuery) -> tuple[ColumnReceipt, ...]:
+    """Return the noise of every result column of a query by rho, as it is drawn at the level asked for.
+
+    Raises:
+        CalibrationError: as `asked_sigmas`.
+
+    """
+    histogram = histogram_of(query.frame)
+    noise = {one: noise_sigma(one, sigma, histogram) for one, sigma in asked_sigmas(query).items()}
+    return column_receipts(query, histogram, noise)
+
+
+def may_have_threshold(query: FrameQuery) -> bool:
+    """Return whether a query by rho needs no threshold at the level asked for, or its delta covers one.
+
+    Raises:
+        CalibrationError: as `asked_sigmas`.
+
+    """
+    histogram, window = histogram_of(query.frame), query.frame.window
+    if not histogram.hides:
+        return True
+    levels, _ = levels_of(query, histogram, query.request.rho or 0.0)
+    imprecisions = [level.noise_delta for level in levels]
+    if window:
+        return fits_window(imprecisions, window)
+    return delta_for_threshold(imprecisions, query.request.delta) > 0.0
+
+
 def notes(offer: Offer) -> tuple[str, ...]:
     """Return the rules that shape the answer and that its numbers alone do not show."""
     query, frame = offer.query, offer.query.frame
     bounding = frame.bounding
     column = frame.rows_sql.readable(frame.rows.unit_column.sql)
     found = [words.WITHOUT_UNIT.format(column=column), *frame.rows_sql.cuts]
-    if frame.rows_sql.single:
-        from dpsql.receipts import join_words  # noqa: PLC0415 — few queries need it
-
-        found += [join_words.single_row(frame.rows.unit, tables) for tables in frame.rows_sql.single]
+    found += [words.SINGLE_ROW.format(unit=frame.rows.unit, tables=tables) for tables in frame.rows_sql.single]
     found += [frame.rows_sql.bounds] if frame.rows_sql.bounds else []
     found += [words.CLOCK.format(zone=zone) for zone in frame.rows_sql.zones]
     if query.request.target:
-        from dpsql.receipts import half_width_words  # noqa: PLC0415 — few queries need it
-
-        found.append(half_width_words.asked_half_widths(query.request.target))
+        found.append(words.ASKED_HALF_WIDTHS.format(widths=level_words.half_widths(query.request.target)))
     found += _bounding_notes(query)
     if query.auto:
-        found += auto_notes(query)
+        found += _auto_notes(query)
     found += notes_of_rows(query) if query.finish.top or query.finish.picks else ()
     if query.total:
         found.append(words.LARGEST_ERROR)
@@ -131,6 +169,47 @@ def notes(offer: Offer) -> tuple[str, ...]:
         for most in sorted({one.row_cap for one in query.statistics if one.row_cap})
     ]
     return tuple(found)
+
+
+def _auto_notes(query: FrameQuery) -> Iterator[str]:
+    """Yield a sentence for each choice of AUTO, and for each column that is NULL."""
+    unit = query.frame.rows.unit
+    for estimate in query.estimates:
+        if isinstance(value := estimate.value, NoValue):
+            yield phrases.without_bounds(estimate.name, unit, value.not_found.reason, value.cure)
+    for asked, level in zip(query.auto, query.auto_levels, strict=True):
+        if isinstance(asked, AutoGroups):
+            yield words.AUTO_GROUPS.format(groups=query.frame.bounding.max_groups, level=_chosen_at(level))
+        elif isinstance(asked.bounds, NotFound):
+            yield words.AUTO_NO_BOUNDS.format(column=asked.name, level=_chosen_at(level))
+            if asked.instead:
+                yield phrases.one_row(asked.name, unit, asked.bounds.reason, asked.instead)
+        elif asked.is_norm and not query.frame.bounding.by_norm:
+            yield from _rows_notes(query, math.ceil(asked.bounds[1]), _chosen_at(level))
+        elif asked.is_norm:
+            yield words.AUTO_NORM.format(norm=asked.bounds[1], column=asked.name, level=_chosen_at(level))
+        else:
+            low, high = asked.bounds
+            yield words.AUTO_BOUNDS.format(low=low, high=high, column=asked.name, level=_chosen_at(level))
+
+
+def _rows_notes(query: FrameQuery, rows: int, level: str) -> Iterator[str]:
+    """Yield how many rows of a unit count in a group, and of which columns that changes the weights of people."""
+    yield words.AUTO_ROWS.format(rows=phrases.number_of(rows, "row"), level=level)
+    columns = [
+        one.name
+        for one in query.estimates
+        if isinstance(one.value, Quantile | Ratio | Spread)
+        and any(linear.statistic and linear.statistic.row_cap for linear in one.value.linears)
+    ]
+    if columns and not query.has_one_row:
+        yield bounds_line.weights(columns, rows, query.frame.rows.unit, has_groups=bool(query.frame.keys))
+
+
+def _chosen_at(level: AutoLevel) -> str:
+    """Return the level of a histogram, and whether its choice lasts."""
+    at = words.AUTO_LEVEL.format(rho=level.rho_nano / NANO_PER_RHO)
+    return (words.AUTO_SURE if level.is_sure else words.AUTO_UNSURE).format(level=at)
 
 
 def _bounding_notes(query: FrameQuery) -> Iterator[str]:
@@ -192,12 +271,12 @@ def notes_of_rows(query: FrameQuery) -> tuple[str, ...]:
     """Return what plans and receipts say of rows that are picked by their numbers."""
     finish, order, found = query.finish, row_order(query), list[str]()
     if order and _leaves_out(order.top, query.frame.key_count):
-        found.append(row_words.LIMIT_WIDENS.format(side=side_of(order.top)))
+        found.append(words.LIMIT_WIDENS.format(side=side_of(order.top)))
     elif finish.top and isinstance(query.estimates[finish.top.estimate].value, AnyUnit):
         # truth values are made of noisy numbers, and keys decide between equal ones
-        found.append(row_words.PICKED.format(clause="LIMIT"))
+        found.append(words.PICKED.format(clause="LIMIT"))
     if finish.picks:
-        found.append(row_words.RANKED if finish.picks == WINDOW else row_words.PICKED.format(clause=finish.picks))
+        found.append(words.RANKED if finish.picks == WINDOW else words.PICKED.format(clause=finish.picks))
     return tuple(found)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dpsql.pictures.tables import short
-from dpsql.receipts import cap_words, row_words, words
+from dpsql.receipts import coverage_words, screen_words, words
 
 TOLD_HIGH = 0.985
 """An upper end above it says nothing."""
@@ -16,10 +16,11 @@ LEAST_PART = 0.005
 """A smaller part beyond a size is not told."""
 LEAST_DELTA = 1e-15
 """A smaller delta, the price of the precision of noise, is not told."""
+_SCALES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 _SAME_LEVEL = 5e-10
 """Levels are whole nano-rho: a smaller difference is a rounding of floats."""
-_MISSED, _NULL = cap_words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
-_PICKED = row_words.PICKED.partition("}")[2]
+_MISSED, _NULL = words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
+_PICKED = words.PICKED.partition("}")[2]
 
 
 def at_least(share: float) -> str:
@@ -42,6 +43,52 @@ def at_most(share: float) -> str:
     percent = max(100.0 * share, 0.01)
     digits = 2 if percent < 1.0 else 1 if percent < 10.0 else 0
     return f"{math.ceil(percent * 10**digits) / 10**digits:.{digits}f} %"
+
+
+def rounded_down(number: float, *, is_whole: bool = True) -> str:
+    """Return a number with two or three digits, never more than it is.
+
+    >>> [rounded_down(number) for number in (43_917.0, 19_876.0, 7.9, 0.4, 2_569_000.0)]
+    ['43,000', '19,800', '7', '0', '2.5 million']
+    >>> rounded_down(0.0579, is_whole=False)
+    '0.057'
+    """
+    return _digits(number, math.floor, is_whole=is_whole)
+
+
+def rounded_to(number: float, *, is_whole: bool = True) -> str:
+    """Return a number with two or three digits.
+
+    >>> [rounded_to(number) for number in (57_431.0, 996.0, 1_004_000.0)]
+    ['57,000', '1,000', '1.00 million']
+    """
+    return _digits(number, round, is_whole=is_whole)
+
+
+def _digits(number: float, rounding: Callable[[float], int], *, is_whole: bool) -> str:
+    """Return a number with two digits, or with three if the first one is 1."""
+    if number <= 0.0 or not math.isfinite(number):
+        return "0" if number <= 0.0 else str(number)
+    scale, word = next(((scale, word) for scale, word in _SCALES if number >= scale), (1.0, ""))
+    scaled = number / scale
+    if scaled >= 1e4 and word:
+        return f"{number:.3g}"
+    magnitude = math.floor(math.log10(scaled))
+    leading = scaled / 10.0**magnitude
+    place = magnitude - (2 if leading < 2.0 else 1)
+    if is_whole and not word:
+        place = max(0, place)
+    steps = rounding(scaled * 10.0**-place)
+    return f"{steps * 10**place:,}{word}" if place >= 0 else f"{steps / 10**-place:,.{-place}f}{word}"
+
+
+def number_of(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> number_of(1, "row"), number_of(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -86,15 +133,17 @@ def counted(ends: str, of: str, measured: str, unit: str, size: float | None) ->
     is_number, of_unit = measured in ("rows", "groups"), f" ({unit})" if unit else ""
     nouns, sized = (measured, measured) if of == measured or not is_number else (f"its {measured}", "of them")
     if size is None:
-        part = (words.ALL_OF_NUMBER if is_number else words.ALL_OF_TOTALS).format(nouns=nouns, unit=of_unit)
+        part = (coverage_words.ALL_OF_NUMBER if is_number else coverage_words.ALL_OF_TOTALS).format(
+            nouns=nouns, unit=of_unit
+        )
     elif not is_number:
-        part = words.TOTALS_UP_TO.format(nouns=nouns, size=f"{size:,.9g}", unit=of_unit)
+        part = coverage_words.TOTALS_UP_TO.format(nouns=nouns, size=f"{size:,.9g}", unit=of_unit)
     elif size == 1.0:
-        part = words.ONLY_ONE.format(nouns=nouns, unit=of_unit, sized=sized.removesuffix("s"))
+        part = coverage_words.ONLY_ONE.format(nouns=nouns, unit=of_unit, sized=sized.removesuffix("s"))
     else:
-        part = words.NUMBER_UP_TO.format(nouns=nouns, unit=of_unit, size=f"{size:,.9g}", sized=sized)
-    name = "" if of == measured else words.OF_COLUMN.format(column=column_of(of))
-    return words.COUNTED.format(column=name, ends=ends, part=part)
+        part = coverage_words.NUMBER_UP_TO.format(nouns=nouns, unit=of_unit, size=f"{size:,.9g}", sized=sized)
+    name = "" if of == measured else coverage_words.OF_COLUMN.format(column=column_of(of))
+    return coverage_words.COUNTED.format(column=name, ends=ends, part=part)
 
 
 def column_of(of: str) -> str:
@@ -108,20 +157,10 @@ def column_of(of: str) -> str:
 
 def units_beyond(least: int, most: int, part: float) -> str:
     """Say how many units have more than a size, and what is known of the part that they have."""
-    units = (words.SOME_BEYOND if least else words.MAYBE_BEYOND).format(least=least, most=most)
+    units = (coverage_words.SOME_BEYOND if least else coverage_words.MAYBE_BEYOND).format(least=least, most=most)
     if part < LEAST_PART:
-        return words.PART_UNKNOWN.format(units=units)
-    return words.PART_KNOWN.format(units=units, part=at_least(part))
-
-
-def more_groups(groups: int, noise: float) -> str:
-    """Say which number of groups keeps most, and what it costs."""
-    return words.MORE_GROUPS.format(groups=groups, keeps=words.KEEPS_MUCH.format(noise=noise))
-
-
-def more_rows(counted: str, rows: int, noise: float) -> str:
-    """Say which count keeps most rows, and what it costs."""
-    return words.MORE_ROWS.format(counted=counted, rows=rows, keeps=words.KEEPS_MUCH.format(noise=noise))
+        return coverage_words.PART_UNKNOWN.format(units=units)
+    return coverage_words.PART_KNOWN.format(units=units, part=at_least(part))
 
 
 def none_passed(unit: str, thresholds: Sequence[float], *, is_relative: bool) -> str:
@@ -144,14 +183,9 @@ def at_higher_level(level: str, threshold: float, *, is_open: bool, of_several: 
     )
 
 
-def of_sets(sets: Sequence[Sequence[str]], sentence: str) -> str:
-    """Say which grouping sets, by their keys, a sentence is about."""
-    return words.OF_SETS.format(sets=listed([f"({', '.join(keys)})" for keys in sets]), sentence=sentence)
-
-
 def all_left_out(clauses: Sequence[str], count: int, noun: str) -> str:
     """Say which clauses of a query left out all of the `count` rows or groups before them."""
-    every = f"all {count:,} {noun}s" if count > 1 else f"the only {noun}"
+    every = f"all {number_of(count, noun)}" if count > 1 else f"the only {noun}"
     return words.LEFT_OUT.format(clauses=listed(clauses), groups=every)
 
 
@@ -184,11 +218,11 @@ def says_missed(note: str) -> bool:
 def less_for(notes: Sequence[str]) -> str:
     """Say which rows intervals hold for less often, if one of the notes says that a clause picks them.
 
-    >>> less_for([row_words.PICKED.format(clause="HAVING")])
+    >>> less_for([words.PICKED.format(clause="HAVING")])
     ', less for rows that HAVING picks'
     """
     clauses = [note.removesuffix(_PICKED) for note in notes if note.endswith(_PICKED)]
-    return row_words.LESS_FOR.format(clause=clauses[0]) if clauses else ""
+    return screen_words.LESS_FOR.format(clause=clauses[0]) if clauses else ""
 
 
 def shortfall(note: str) -> str:

@@ -7,21 +7,14 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.receipts import row_words
+from dpsql.receipts import words
 from dpsql.receipts.phrases import listed
 from dpsql.receipts.receipt import Receipt
 from dpsql.release.estimates import Floats
 from dpsql.release.offer import Offer
 from dpsql.release.picked_rows import row_threshold, selected_rows
 from dpsql.release.points import ShownFrame, shown_frame
-from dpsql.release.top_rows import (
-    RowOrder,
-    order_factor,
-    picked_places,
-    row_order,
-    side_of,
-    wider_of,
-)
+from dpsql.release.top_rows import RowOrder, order_factor, picked_places, row_order, side_of, wider_of
 from dpsql.state import SideTable
 
 _MUCH = 1.01
@@ -48,13 +41,13 @@ def with_picked_rows(
     estimates = {one.name: query.estimates[one.estimate] for one in query.finish.columns if one.estimate is not None}
     factors = {name: order_factor(order, estimate, rows) for name, estimate in estimates.items()}
     side = side_of(order.top)
-    general = row_words.LIMIT_WIDENS.format(side=side)
+    general = words.LIMIT_WIDENS.format(side=side)
     notes = [note for note in receipt.notes if note != general]
     for factor in sorted({factor for factor in factors.values() if factor > 1.0}):
         widened = [name for name, own in factors.items() if own == factor]
-        notes.append(row_words.LIMIT_WIDENED.format(side=side, columns=listed(widened), factor=factor))
+        notes.append(words.LIMIT_WIDENED.format(side=side, columns=listed(widened), factor=factor))
     if query.request.target and max(factors.values(), default=1.0) > 1.0:
-        notes.append(row_words.ASKED_OF_ONE)
+        notes.append(words.ASKED_OF_ONE)
     may_be_rows = _may_be_rows(order, found)
     most = {
         name: np.max(_of_groups(wider_of(order, one, rows), found)[may_be_rows], initial=1.0)
@@ -62,7 +55,7 @@ def with_picked_rows(
     }
     if nearer := [name for name, factor in most.items() if factor > _MUCH * factors[name]]:
         told = {"columns": listed(nearer), "factor": max(most.values()), "threshold": threshold or 0.0}
-        notes.append(row_words.NEAR_THRESHOLD.format(**told))
+        notes.append(words.NEAR_THRESHOLD.format(**told))
     columns = tuple(
         one
         if one.half_width_95 is None

@@ -18,6 +18,7 @@ from dpsql.model.frame import PRESENCE, Frame, Norm
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery, PrivateQuery
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
+from dpsql.receipts import words
 from dpsql.receipts.offer_receipt import column_receipts, notes
 from dpsql.receipts.receipt import ColumnReceipt
 from dpsql.release.estimates import Z_95, noise_sigma
@@ -84,14 +85,13 @@ def _mechanism_sentence(frame: Frame) -> str:
 
 def threshold_sentence(query: FrameQuery, tau: float | None) -> str:
     """Return the rule by which groups are shown."""
-    threshold, bounding = shown_threshold(query.frame, tau, query.request.min_units), query.frame.bounding
+    shown, bounding = shown_threshold(query.frame, tau, query.request.min_units), query.frame.bounding
+    threshold = f"{shown:.9g}"
     if bounding.max_groups == 1 and bounding.counted_groups:
-        return f"a group is shown if its noisy weight exceeds {threshold:.9g}; a unit in n groups adds 1 / sqrt(n)"
+        return f"a group is shown if its noisy weight exceeds {threshold}; a unit in n groups adds 1 / sqrt(n)"
     if tau is None or bounding.sparsity is None:
-        return f"a group is shown if its noisy count of units exceeds {threshold:.9g}"
-    rule = (
-        f"a group is shown if its noisy count of units exceeds the largest group left out by more than {threshold:.9g}"
-    )
+        return words.SHOWN_ABOVE.format(threshold=threshold)
+    rule = words.SHOWN_ABOVE_LARGEST.format(threshold=threshold)
     return rule + (f", and {query.request.min_units + tau:.9g}" if query.request.min_units > 1 else "")
 
 
@@ -142,21 +142,14 @@ def statistic_row(serving: Serving, offer: Offer) -> Row:
     readable = offer.query.frame.rows_sql.readable
     steps = {type(step) for step in serving.priced_steps}
     source = "to be drawn" if Draw in steps else "from what is stored" if Lowering in steps else "stored"
-    if statistic.covered and statistic.kind in LEFT_OUT_KINDS:
-        return (
-            "left out",
-            f"{statistic.covered.kind} of {readable(statistic.value_sql) or '*'}",
-            "one noisy number: how much bounds leave out of the shown groups, of one unit at most a cut; "
-            f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {level.sigma:.9g} cuts ({source})",
-        )
     if covered := statistic.covered:
         name = "groups" if covered == PRESENCE else f"{covered.kind} of {readable(covered.value_sql) or '*'}"
-        return (
-            "coverage",
-            name,
-            "noisy numbers of units by how much they have, and how much of it bounds leave; "
-            f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {level.sigma:.9g} ({source})",
-        )
+        noise = f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {level.sigma:.9g}"
+        if statistic.kind in LEFT_OUT_KINDS:
+            one_number = "one noisy number: how much bounds leave out of the shown groups, of one unit at most a cut"
+            return "left out", name, f"{one_number}; {noise} cuts ({source})"
+        numbers = "noisy numbers of units by how much they have, and how much of it bounds leave"
+        return "coverage", name, f"{numbers}; {noise} ({source})"
     low, high = statistic.interval
     name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {readable(statistic.value_sql) or '*'}"
     if statistic.filter_sql:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from dpsql.pictures.tables import short
-from dpsql.receipts import join_words, left_out_words, phrases, row_words, weight_words, words
-from dpsql.receipts.counted_parts import counted_parts, is_warning
+from dpsql.receipts import left_out_words, phrases, screen_words, words
+from dpsql.receipts.bounds_line import SINGLE_ROW, counted_parts, is_warning, with_joins, with_weights
 from dpsql.receipts.coverage_lines import CoverageReceipt
 from dpsql.receipts.printed_table import PrintedTable
 from dpsql.receipts.receipt import Receipt
-from dpsql.receipts.sentence import Sentence
+from dpsql.receipts.words import Sentence
 
 MOST_LINES = 4
 MOST_CHARACTERS = 100
@@ -165,18 +165,18 @@ class Screen:
         missed = [phrases.shortfall(note) for note in receipt.missing if phrases.says_missed(note)]
         nulls = list(self._nulls())
         if receipt.nothing_shown:
-            yield Part("nothing", self._sentences(receipt.nothing_shown, words.NOTHING), places.first)
+            yield Part("nothing", self._sentences(receipt.nothing_shown, screen_words.NOTHING), places.first)
         if rows:
             yield from self._too_low(places)
         if missed and not receipt.nothing_shown:
-            yield Part("missed", self._sentences(missed, words.MISSED), places.first)
+            yield Part("missed", self._sentences(missed, screen_words.MISSED), places.first)
         if rows:
             if within := self._within():
                 yield Part("within", left_out_words.within_wordings(within))
             if nulls and not places.joins_nulls:
                 yield Part("null", nulls, places.first)
             if error := self._error():
-                also = [words.ALSO_NULL] if nulls and places.joins_nulls else []
+                also = [screen_words.ALSO_NULL] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))
             yield from self._bounds_parts(places)
         # a note that has a line does not count; one with the reason of NULL does if it is not printed
@@ -188,10 +188,10 @@ class Screen:
         count += self._unsaid(places)
         yield Part("price", self._price(count if places.joins_notes else 0))
         if places.groups and receipt.threshold is not None:
-            rule = words.GROUPS_ABOVE_LARGEST if receipt.is_relative else words.GROUPS_ABOVE
+            rule = screen_words.GROUPS_ABOVE_LARGEST if receipt.is_relative else screen_words.GROUPS_ABOVE
             yield Part("groups", [rule.format(threshold=short(receipt.threshold, self.threshold_digits))])
         if count and not places.joins_notes:
-            yield Part("notes", [words.NOTES_ALONE.format(count=count, receipt_at=self.receipt_at)])
+            yield Part("notes", [screen_words.NOTES_ALONE.format(count=count, receipt_at=self.receipt_at)])
 
     def _too_low(self, places: _Arrangement) -> Iterator[Part]:
         """Yield the warning that numbers are too low, and the estimate of the whole."""
@@ -234,15 +234,15 @@ class Screen:
             yield Part("bounds", own)
         if others or single:
             known, warns = others or own, is_warning(coverage)
-            found = list(join_words.with_coverage(receipt.notes, known, warns=warns)) if single else known
-            weighed = list(weight_words.with_weights(receipt.notes, found))
+            found = list(with_joins(receipt.notes, known, warns=warns)) if single else known
+            weighed = list(with_weights(receipt.notes, found))
             yield Part("bounds", weighed, places.bounds if single or warns or weighed != found else 1)
-        elif weighed := list(weight_words.with_weights(receipt.notes, [])):
+        elif weighed := list(with_weights(receipt.notes, [])):
             yield Part("bounds", weighed)
 
     def _has_single_row(self) -> bool:
         """Check that a join takes one row of each unit."""
-        return join_words.SINGLE_ROW in " ".join(self.receipt.notes)
+        return SINGLE_ROW in " ".join(self.receipt.notes)
 
     def _unsaid(self, places: _Arrangement) -> int:
         """Return the number of other columns whose coverage has no line, but would have one if there was room."""
@@ -255,7 +255,7 @@ class Screen:
     def _sentences(self, sentences: Sequence[str], otherwise: Sentence) -> list[str]:
         """Return wordings of some sentences: the first one, then without its last clauses, then a fixed text."""
         first, *others = sentences
-        more = f"; {words.MORE.format(count=len(others), receipt_at=self.receipt_at)}" if others else ""
+        more = f"; {screen_words.MORE.format(count=len(others), receipt_at=self.receipt_at)}" if others else ""
         clauses = first.split("; ")
         shorter = ["; ".join(clauses[:count]) for count in range(len(clauses), 0, -1)]
         return [*(f"{one}{more}" for one in shorter), otherwise.format(receipt_at=self.receipt_at)]
@@ -266,52 +266,53 @@ class Screen:
         sentences = [words.UNKNOWN_IN.format(column=name, domain=domain) for name, domain in self.unknown.items()]
         if self.unknown and not unbounded:
             yield from sentences if len(sentences) == 1 else ()
-            yield words.ALL_UNKNOWN_IN.format(columns=phrases.listed(list(self.unknown)))
-            yield words.ALL_UNKNOWN_IN.format(columns=f"{len(sentences)} columns")
+            yield screen_words.ALL_UNKNOWN_IN.format(columns=phrases.listed(list(self.unknown)))
+            yield screen_words.ALL_UNKNOWN_IN.format(columns=f"{len(sentences)} columns")
         elif unbounded:
-            yield from self._sentences([*unbounded, *sentences], words.NULLS)
+            yield from self._sentences([*unbounded, *sentences], screen_words.NULLS)
 
     def _error(self) -> list[str]:
         """Return wordings of the coverage of intervals; empty if no interval is known."""
         printed = self.printed
-        ends = [words.HALF_WIDTHS] * printed.has_half_widths + [words.ENDS] * printed.has_ends
+        ends = [screen_words.HALF_WIDTHS] * printed.has_half_widths + [screen_words.ENDS] * printed.has_ends
         wordings = []
         if printed.end_columns:
-            named, some = [*ends, *printed.end_columns], [*ends, words.END_COLUMNS]
-            wordings = [words.COVER.format(intervals=phrases.listed(one)) for one in (named, some)]
+            named, some = [*ends, *printed.end_columns], [*ends, screen_words.END_COLUMNS]
+            wordings = [screen_words.COVER.format(intervals=phrases.listed(one)) for one in (named, some)]
         elif ends:
-            verb = words.COVERS if ends == [words.HALF_WIDTHS] else words.COVER
+            verb = screen_words.COVERS if ends == [screen_words.HALF_WIDTHS] else screen_words.COVER
             wordings = [verb.format(intervals=phrases.listed(ends))]
         else:
             widths = [
-                words.WIDTH.format(half_width=short(column.half_width_95), column=column.name)
+                screen_words.WIDTH.format(half_width=short(column.half_width_95), column=column.name)
                 for column in self.receipt.columns
                 if column.half_width_95 is not None
             ]
             shown = [", ".join(widths[:count]) for count in range(len(widths), 0, -1)]
-            wordings = [words.WIDTHS.format(widths=one) for one in shown]
+            wordings = [screen_words.WIDTHS.format(widths=one) for one in shown]
         notes = [*self.receipt.notes, *(note for one in self.receipt.sets for note in one.receipt.notes)]
         if less := phrases.less_for(notes):
-            wordings.append(words.COVER.format(intervals=row_words.ALL_INTERVALS))
-            wordings = [f"{one}{end}" for one in wordings for end in (less, row_words.LESS_FOR_SOME)]
+            wordings.append(screen_words.COVER.format(intervals=screen_words.ALL_INTERVALS))
+            wordings = [f"{one}{end}" for one in wordings for end in (less, screen_words.LESS_FOR_SOME)]
         if not _all_coverage(self.receipt):
             if self.receipt.is_too_low:
-                return [f"{one}{words.NOT_LEFT_OUT}" for one in wordings]
+                return [f"{one}{screen_words.NOT_LEFT_OUT}" for one in wordings]
             if not self.receipt.all_left_out:
                 return wordings
-        return [f"{one}{but}" for one in wordings for but in (words.NOT_BOUNDS, words.NOT_CUT)]
+        return [f"{one}{but}" for one in wordings for but in (screen_words.NOT_BOUNDS, screen_words.NOT_CUT)]
 
     def _price(self, count: int) -> list[str]:
         """Return wordings of the price, the spent budget, how often it can be paid again, and a count of notes."""
         receipt, standing = self.receipt, self.standing
         price = _charged(receipt)
-        notes = self._counted(count)
-        shortest = price.replace(words.CHARGED_FOR.format(charged="", level=""), ", for ")
+        sentence = screen_words.NOTES if count > 1 else screen_words.ONE_NOTE
+        notes = [sentence.format(count=count, receipt_at=self.receipt_at)] * bool(count)
+        shortest = price.replace(screen_words.CHARGED_FOR.format(charged="", level=""), ", for ")
         if standing is None:
             return [*_wordings([price], notes), shortest]
         level, spent, budget = standing.amounts(by_epsilon=receipt.asked_by != "rho")
         told = {"spent": f"{spent:.3g}", "budget": f"{budget:.4g}"}
-        so_far, spent_short = words.SPENT.format(level=level, **told), words.SPENT_SHORT.format(**told)
+        so_far, spent_short = screen_words.SPENT.format(level=level, **told), screen_words.SPENT_SHORT.format(**told)
         left = standing.questions_left
         with_room = [] if left is None else [f"{so_far}{_room(left)}"]
         if left is not None and price.startswith(level):
@@ -319,12 +320,6 @@ class Screen:
             with_room.append(f"{spent_short}{_room_short(left)}")
         extras = [*([one, *notes] for one in with_room), [so_far, *notes], notes, []]
         return [*("; ".join([price, *extra]) for extra in extras), shortest]
-
-    def _counted(self, count: int) -> list[str]:
-        """Return a number of notes in words; empty if there are none."""
-        if not count:
-            return []
-        return [(words.NOTES if count > 1 else words.ONE_NOTE).format(count=count, receipt_at=self.receipt_at)]
 
 
 def head_width(lines: Sequence[str]) -> int:
@@ -335,28 +330,28 @@ def head_width(lines: Sequence[str]) -> int:
 def _room(left: int) -> str:
     """Say how often a question can be asked again of other data."""
     if not left:
-        return words.NO_ROOM
-    return words.ROOM_FOR_ONE if left == 1 else words.ROOM.format(count=left)
+        return screen_words.NO_ROOM
+    return screen_words.ROOM_FOR_ONE if left == 1 else screen_words.ROOM.format(count=left)
 
 
 def _room_short(left: int) -> str:
     """Say it in fewer words."""
-    return words.ROOM_SHORT.format(count=left) if left > 1 else _room(left)
+    return screen_words.ROOM_SHORT.format(count=left) if left > 1 else _room(left)
 
 
 def _charged(receipt: Receipt) -> str:
     """Return the price in the words of the question: epsilon if it asked by epsilon, else rho."""
-    guaranteed = words.GUARANTEE.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
+    guaranteed = screen_words.GUARANTEE.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
     rho = receipt.rho if receipt.most_rho is None else receipt.most_rho
     level = words.RHO.format(rho=f"{rho:.6g}") if receipt.asked_by == "rho" else guaranteed
     if receipt.most_rho is not None:
-        level = words.AT_MOST.format(level=level)
+        level = screen_words.AT_MOST.format(level=level)
     if receipt.reused:
-        return words.STORED.format(level=level)
+        return screen_words.STORED.format(level=level)
     charged = phrases.charged_amount(receipt.charged_rho, receipt.charged_delta)
     if phrases.is_level(receipt.charged_rho, rho):
         return charged if receipt.asked_by == "rho" else guaranteed
-    return words.CHARGED_FOR.format(charged=charged, level=level)
+    return screen_words.CHARGED_FOR.format(charged=charged, level=level)
 
 
 def _all_coverage(receipt: Receipt) -> list[CoverageReceipt]:

@@ -1,4 +1,4 @@
-"""Sentences of plans and receipts about questions by relative error; `cap_words.py` has their rows."""
+"""Sentences of plans and receipts about questions by relative error; `words.py` has their rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dpsql.errors import BudgetError
 from dpsql.model.query_kinds import RelativeError
-from dpsql.receipts import cap_words
+from dpsql.receipts import phrases, words
 from dpsql.state import Stop
 
 
@@ -36,7 +37,7 @@ def asked(target: RelativeError, *, of_rows: bool = False) -> str:
     >>> asked(RelativeError(0.1, 1.0, 0.95))
     'asked for a relative error of at most 10 % for each count, sum and average, in at least 100 % of the groups (95 %)'
     """
-    return cap_words.ASKED_RELATIVE.format(target=relative_error(target, of_rows=of_rows))
+    return words.ASKED_RELATIVE.format(target=relative_error(target, of_rows=of_rows))
 
 
 ENDINGS: Mapping[str, str] = {
@@ -45,14 +46,6 @@ ENDINGS: Mapping[str, str] = {
     "rises": "no higher level can be drawn of these numbers",
 }
 """Why the last step was the last although the target is not reached, by the names of `Stop`."""
-
-
-def _are(number: int) -> str:
-    return "1 is" if number == 1 else f"{number:,} are"
-
-
-def _counted(steps: int) -> str:
-    return "1 step" if steps == 1 else f"{steps} steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +75,7 @@ class Outcome:
         if self.counted < self.needed:
             shown = "row that is shown" if self.counted == 1 else f"{self.counted:,} rows that are shown"
             return f"{self.within:,} of the {shown}"
-        return f"{self.within:,} of {self.counted:,} row{'' if self.counted == 1 else 's'}"
+        return f"{self.within:,} of {phrases.number_of(self.counted, 'row')}"
 
     @property
     def share(self) -> str:
@@ -115,8 +108,10 @@ def outcome(found: Outcome, steps: int, rho: float, *, of_noise: bool = False) -
     >>> outcome(Outcome(5, 5, 5, needed=5, column="cost"), 7, 0.0123)
     '5 of 5 rows are within it for cost after 7 steps, at rho = 0.0123'
     """
-    sentence = cap_words.NOISE_WITHIN if of_noise else cap_words.WITHIN_TARGET
-    return sentence.format(share=found.share, of_column=found.of_column, steps=_counted(steps), rho=rho)
+    sentence = words.NOISE_WITHIN if of_noise else words.WITHIN_TARGET
+    return sentence.format(
+        share=found.share, of_column=found.of_column, steps=phrases.number_of(steps, "step"), rho=rho
+    )
 
 
 def missed(found: Outcome, error: float, stop: Stop, rho: float, *, of_noise: bool = False) -> str:
@@ -139,12 +134,13 @@ higher level; this is after 2 steps, at rho = 0.01'
     >>> missed(Outcome(0, 0, 5, needed=5), 0.1, Stop(10, 1, "most"), 0.01).split(";")[0]
     'the target is not reached: no row is shown'
     """
-    told = {"share": found.whole, "percent": 100.0 * error, "of_column": found.of_column, "asked": _are(found.asked)}
-    shown = (cap_words.NOISE_MISSES if of_noise else cap_words.MISSED_BY).format(**told)
+    asked_for = f"{found.asked:,} {'is' if found.asked == 1 else 'are'}"
+    told = {"share": found.whole, "percent": 100.0 * error, "of_column": found.of_column, "asked": asked_for}
+    shown = (words.NOISE_MISSES if of_noise else words.MISSED_BY).format(**told)
     if not found.counted:
-        shown = cap_words.NONE_SHOWN.format(what="group" if found.needed is None else "row")
-    why = cap_words.ENDED.format(why=ENDINGS[stop.ending], steps=_counted(stop.steps), rho=rho)
-    return cap_words.NOT_REACHED.format(shown=shown, why=why)
+        shown = words.NONE_SHOWN.format(what="group" if found.needed is None else "row")
+    why = words.ENDED.format(why=ENDINGS[stop.ending], steps=phrases.number_of(stop.steps, "step"), rho=rho)
+    return words.NOT_REACHED.format(shown=shown, why=why)
 
 
 def enough(rho: float) -> str:
@@ -153,7 +149,7 @@ def enough(rho: float) -> str:
     >>> enough(0.011)
     'by a forecast from these numbers, a question at rho = 0.011 would be within it'
     """
-    return cap_words.FORECAST.format(rho=rho)
+    return words.FORECAST.format(rho=rho)
 
 
 def stopped(rho: float, steps: int) -> str:
@@ -162,7 +158,8 @@ def stopped(rho: float, steps: int) -> str:
     >>> stopped(0.0123, 7)
     'at rho = 0.0123, after 7 steps; asked again, it is answered there free of charge'
     """
-    return f"at rho = {rho:.9g}, after {_counted(steps)}; asked again, it is answered there free of charge"
+    after = phrases.number_of(steps, "step")
+    return f"at rho = {rho:.9g}, after {after}; asked again, it is answered there free of charge"
 
 
 def window(low: float, high: float, delta: float) -> str:
@@ -174,10 +171,8 @@ def window(low: float, high: float, delta: float) -> str:
     return f"rho from {low:.9g} to {high:.9g}; its thresholds cost delta = {delta:.6g} once"
 
 
-def not_affordable(rho: float, delta: float) -> str:
-    """Say in a plan that the most that all steps cost cannot be paid.
-
-    >>> not_affordable(0.1, 1e-7)
-    'no: rho = 0.1 and delta = 1e-07 are left'
-    """
-    return f"no: rho = {rho:.6g} and delta = {delta:.6g} are left"
+def not_affordable(error: BudgetError) -> str:
+    """Say in a plan that the most that all steps cost cannot be paid."""
+    if error.remaining_rho is None:
+        return "no: what is left is not shown to a reader with a rho_limit"
+    return f"no: rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g} are left"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dpsql.errors import DpsqlError
 from dpsql.model.private_query import HalfWidths
-from dpsql.receipts import half_width_words, level_words
+from dpsql.receipts import level_words
 from dpsql.session.told_level import TWO_DIGITS, AskedLevel, TwoDigits
 from dpsql.sql.levels import Level
 
@@ -85,8 +85,8 @@ class AskedHalfWidths(AskedLevel):
             beside: other options that it is granted with.
 
         """
-        cure = half_width_words.NO_LARGER if most is None else half_width_words.write(self.shown(most), *beside)
-        return error.at_level(half_width_words.refused(error, self.shown(self.value), cure))
+        cure = level_words.NO_LARGER if most is None else level_words.write_half_widths(self.shown(most), *beside)
+        return error.at_level(level_words.half_widths_refused(error, self.shown(self.value), cure))
 
     def _at(self, value: float) -> HalfWidths:
         """Return the half widths of a level: scaled by one factor, and rounded up to two digits."""

@@ -6,7 +6,7 @@ stopped tells about its counts. So amounts of the unit are not for such a reader
 
 from __future__ import annotations
 
-from dpsql.receipts import own_words
+from dpsql.receipts import words
 from dpsql.receipts.screen import Standing
 from dpsql.session.rests import Rest, epsilon_of
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, ClearedAnalyst, State, Unit
@@ -34,7 +34,7 @@ def own_amounts(state: State, unit: Unit, reader: ClearedAnalyst) -> dict[str, o
         "threshold_delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE,
         "threshold_delta_left": part and part.delta_units / DELTA_UNITS_PER_ONE,
         "delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE + (unit.delta_conversion if spent.rho_nano else 0.0),
-        "note": own_words.OWN_AMOUNTS_NO_PART if part is None else own_words.OWN_AMOUNTS,
+        "note": words.OWN_AMOUNTS_NO_PART if part is None else words.OWN_AMOUNTS,
     }
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import dpsql
-from dpsql.receipts.row_words import PICKED, RANKED
+from dpsql.receipts.words import PICKED, RANKED
 from tests.end_to_end.prepared import with_declarations
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise

@@ -16,7 +16,7 @@ from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.window import grid
 from dpsql.model.frame import NANO, PRESENCE, Frame, Window
 from dpsql.model.identity import statistic_hash
-from dpsql.receipts import cap_words
+from dpsql.receipts import words
 from dpsql.release.points import ShownFrame, shown_frame
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.prepared import with_declarations, with_own_state
@@ -134,7 +134,7 @@ def test_small_groups_that_others_paid_for_are_counted(session: dpsql.Session) -
     answer = session.sql(UNITS)
     assert len(answer.fetchall()) == 10
     assert receipt_of(answer).charged_rho == 0.0
-    assert cap_words.SHOWN_BY_OTHERS in (receipt_of(answer).notes)
+    assert words.SHOWN_BY_OTHERS in (receipt_of(answer).notes)
 
 
 @pytest.mark.parametrize("keys", ["doctor", "ward"])

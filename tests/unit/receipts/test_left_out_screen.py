@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from dpsql.receipts import left_out_words
-from dpsql.receipts.join_words import single_row
+from dpsql.receipts import left_out_words, words
+from dpsql.receipts.left_out_words import lacks_people, may_cut_some
 from dpsql.receipts.printed_table import PrintedTable
 from dpsql.receipts.receipt import Receipt, SetReceipt
 from dpsql.receipts.screen import MOST_CHARACTERS, MOST_LINES
-from dpsql.receipts.within_words import lacks_people, may_cut_some
 from dpsql.release.left_out import LeftOut, LeftOutReceipt
 from tests.unit.receipts.test_screen import MISSED, NOTE, RECEIPT, UNBOUNDED, WIDTH, coverage, lines, of_column
 
@@ -154,7 +153,7 @@ def test_coverage_of_other_columns_gives_way_to_the_warning() -> None:
 
 
 def test_a_join_of_single_rows_keeps_its_place_if_there_is_room() -> None:
-    note = single_row("visitor", "main.people")
+    note = words.SINGLE_ROW.format(unit="visitor", tables="main.people")
     shown = lines(note, left_out=(rows(QUIET),))
     assert shown[1].startswith("bounds  only 1 row of a unit joins from main.people (the rest is unknown); no sign")
     assert "up to 9 % could be" in " ".join(" ".join(shown).split())
@@ -278,7 +277,7 @@ def test_no_wording_claims_more_than_the_numbers() -> None:
 
 def test_there_are_four_short_lines_at_most() -> None:
     huge = replace(FIRES, value=1.23e18, sigma=1e17, shown=1.0, shown_sigma=0.1, groups=10**7)
-    notes = [(), (MISSED,), (MISSED, UNBOUNDED, NOTE, single_row(LONG, LONG))]
+    notes = [(), (MISSED,), (MISSED, UNBOUNDED, NOTE, words.SINGLE_ROW.format(unit=LONG, tables=LONG))]
     notes += [(MISSED, UNBOUNDED, left_out_words.within_unknown(rows(QUIET), 0.1))]
     kept = [(), (coverage(LONG, 0.78, beyond=10**7, least=10**6),), (of_column(LONG, least=10**6), of_column("a"))]
     columns = [

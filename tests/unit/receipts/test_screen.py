@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dpsql.receipts import cap_words, words
+from dpsql.receipts import words
 from dpsql.receipts.coverage_lines import CoverageReceipt
 from dpsql.receipts.printed_table import PrintedTable
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.receipts.screen import MOST_CHARACTERS, MOST_LINES, Screen, Standing
 
-MISSED = cap_words.NOT_REACHED.format(
+MISSED = words.NOT_REACHED.format(
     shown="50 % of the groups are within it after 3 steps, at rho = 0.1", why="no more rho"
 )
 UNBOUNDED = words.WITHOUT_BOUNDS.format(**words.WITHOUT_BOUNDS.example)

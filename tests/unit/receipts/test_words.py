@@ -7,11 +7,11 @@ import string
 from pathlib import Path
 
 import dpsql
-from dpsql.receipts import cap_words, column_words, words
+from dpsql.receipts import coverage_words, screen_words, words
 from dpsql.receipts.receipt import heading_of
-from dpsql.receipts.sentence import Sentence
+from dpsql.receipts.words import Sentence
 
-TABLES = (words, column_words, cap_words)
+TABLES = (words, coverage_words, screen_words)
 ROWS = {
     f"{table.__name__.rpartition('.')[2]}.{name}": row
     for table in TABLES
@@ -32,7 +32,7 @@ def test_a_row_renders_with_its_example() -> None:
 
 def test_a_row_is_used() -> None:
     sources = (path.read_text(encoding="utf-8") for path in Path(dpsql.__file__).parent.rglob("*.py"))
-    used = {name for source in sources for name in re.findall(r"\b(?:column_|cap_)?words\.\w+", source)}
+    used = {name for source in sources for name in re.findall(r"\b(?:coverage_|screen_)?words\.\w+", source)}
     assert ROWS.keys() - used == set()
 
 
