@@ -18,7 +18,8 @@ from dpsql.receipts.offer_receipt import make_receipt, with_price
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt, SetReceipt
 from dpsql.release.offer import Offer
-from dpsql.release.stages import Released
+from dpsql.release.stages import Released, amounts_of
+from dpsql.state import DELTA_UNITS_PER_ONE
 
 
 def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float, float]:
@@ -55,6 +56,13 @@ def asked_guarantee(request: Request, parts: Sequence[FrameQuery]) -> tuple[floa
 def of_last_stages(offers: Sequence[Offer]) -> tuple[Offer, ...]:
     """Return the offers of distinct frames; of a frame that is released several times the last one."""
     return tuple({offer.query.frame: offer for offer in offers}.values())
+
+
+def last_of_frame(offers: Sequence[Offer]) -> Offer:
+    """Return the last offer of one frame; its delta covers the thresholds that are yet to be charged before it."""
+    (last,) = of_last_stages(offers)
+    before = amounts_of(offers)[1] - amounts_of([last])[1]
+    return replace(last, delta=min(1.0, last.delta + before / DELTA_UNITS_PER_ONE)) if before else last
 
 
 def receipt_of(query: PrivateQuery, offers: Sequence[Offer]) -> Receipt:
