@@ -15,14 +15,12 @@ from unittest import mock
 import pytest
 
 import dpsql
-from dpsql.cascade.reader import CURATOR
 from dpsql.errors import EngineError
 from dpsql.model.query_kinds import OneSet
 from dpsql.plan import planner
 from dpsql.release import stage
-from dpsql.release.exact import Runtime, prepare_reading, read_exact
+from dpsql.release.exact import read_exact
 from dpsql.release.stage import read_frame
-from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Charged, Ledger
 from tests.end_to_end.prepared import with_declarations, with_own_state
 from tests.end_to_end.receipts import receipt_of
@@ -172,14 +170,15 @@ def check_that_an_interrupted_question_is_paid_once(prepared: dpsql.Session) -> 
 
 
 def check_that_no_row_is_read_before_a_charge(prepared: dpsql.Session) -> None:
-    statement, runner = read_statement(BY_KEYS["public"]), prepared._runner
-    assert isinstance(statement, SelectStatement)
-    query, state, _ = runner.plan(statement, {"rho": RHO}, CURATOR)
-    assert type(query).__name__ == "InSteps"
-    runtime = Runtime(state, runner.engine, runner.sandbox, runner.noise_source)
-    reading = prepare_reading(query.first.frame, query.first.statistics, runtime)
-    with pytest.raises(AssertionError, match="after a charge"):
-        read_frame(reading, Charged(), runtime, None)
+    def uncharged(reading: Any, _charged: Charged, *others: Any) -> Any:
+        return read_frame(reading, Charged(), *others)
+
+    with (
+        with_own_state(prepared) as session,
+        mock.patch.object(stage, "read_frame", uncharged),
+        pytest.raises(AssertionError, match="after a charge"),
+    ):
+        session.sql(BY_KEYS["public"], rho=RHO)
 
 
 if __name__ == "__main__":
