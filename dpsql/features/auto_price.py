@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_histograms import questions
@@ -12,10 +12,11 @@ from dpsql.mechanism.calibrate import Calibration, calibrate, unasked_nano
 from dpsql.mechanism.ceiling import require_below_ceiling
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.model.estimates import NotFound
+from dpsql.model.frame import Frame
 from dpsql.model.private_query import AutoBounds, AutoGroups, FrameQuery
 from dpsql.plan.features.auto import with_max_groups
 from dpsql.release.charge_items import draw_price
-from dpsql.state import ChargeItem, delta_units_up
+from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem, delta_units_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class OpenTerms:
     total_nano: int
     rho_nano: int
     delta_units: int
+
+    def at_price(self, rho_nano: int, delta_units: int) -> OpenTerms:
+        """Return the terms at another price of the answer; delta covers the thresholds that it has more."""
+        more = max(0, delta_units - self.delta_units) / DELTA_UNITS_PER_ONE
+        return replace(self, delta=min(1.0, self.delta + more), rho_nano=rho_nano, delta_units=delta_units)
 
 
 def may_come(query: FrameQuery) -> tuple[FrameQuery, ...]:
@@ -87,6 +93,22 @@ def open_prices_of(options: Sequence[FrameQuery], reader: Reader) -> Iterator[tu
         calibration = calibrate(option, histogram_of(option.frame))
         reader.require(asked_nano(option, calibration))
         yield _price_of(option, calibration, reader)
+
+
+def open_price_of_stages(parts: Sequence[FrameQuery], reader: Reader) -> tuple[int, int]:
+    """Return nano-rho and delta units of frames that are released one after the other.
+
+    A frame that is released several times costs its highest level, and the thresholds of all of them.
+
+    Raises:
+        AccessError, CalibrationError: as `open_prices_of`.
+
+    """
+    found: dict[Frame, tuple[int, int]] = {}
+    for part, (rho_nano, delta_units) in zip(parts, open_prices_of(parts, reader), strict=True):
+        most_nano, units = found.get(part.frame, (0, 0))
+        found[part.frame] = max(most_nano, rho_nano), units + delta_units
+    return sum(rho_nano for rho_nano, _ in found.values()), sum(units for _, units in found.values())
 
 
 def _price_of(query: FrameQuery, calibration: Calibration, reader: Reader) -> tuple[int, int]:

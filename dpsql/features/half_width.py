@@ -16,7 +16,7 @@ from typing import Any
 
 from dpsql.cascade.reader import Reader
 from dpsql.errors import CalibrationError
-from dpsql.features.joint_release import joint_guarantee_of
+from dpsql.features.joint_release import joint_guarantee_of, last_of_frame, of_last_stages
 from dpsql.features.query_kind import QueryKind
 from dpsql.mechanism.calibrate import whole_nano
 from dpsql.model.frame import NANO
@@ -276,7 +276,7 @@ def target_rows(kind: QueryKind[Any], query: PrivateQuery, state: State, reader:
         _, left = state.ledger.own(unit, reader.name)
     return [
         ("target", "half width", level_words.half_widths(target)),
-        ("target", "rho", f"{(sum(part.asked_nano for part in offers) + by_auto) / NANO_PER_RHO:.9g}"),
+        ("target", "rho", f"{(sum(part.asked_nano for part in of_last_stages(offers)) + by_auto) / NANO_PER_RHO:.9g}"),
         ("target", "epsilon", f"{epsilon:.6g}"),
         ("target", "delta", f"{delta:.6g}"),
         (
@@ -295,6 +295,7 @@ def _with_nothing_stored(part: FrameQuery) -> FrameQuery:
 
 def _guarantee(query: PrivateQuery, offers: Sequence[Offer]) -> tuple[float, float]:
     """Return (epsilon, delta) of the question alone, both rounded up."""
-    if len(offers) > 1:
+    if len(of_last_stages(offers)) > 1:
         return joint_guarantee_of(query.whole_request, offers)
-    return offers[0].epsilon, offers[0].delta
+    last = last_of_frame(offers)
+    return last.epsilon, last.delta

@@ -18,6 +18,8 @@ from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt, SetReceipt
 from dpsql.release.offer import Offer
+from dpsql.release.stages import amounts_of
+from dpsql.state import DELTA_UNITS_PER_ONE
 
 
 def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float, float]:
@@ -49,6 +51,18 @@ def asked_guarantee(request: Request, parts: Sequence[FrameQuery]) -> tuple[floa
         levels, delta = calibration.rho_nano, calibration.cut.delta
         shown.append(ShownFrame(calibration.histogram, levels, delta, part.statistics, 1))
     return joint_guarantee(shown, request)
+
+
+def of_last_stages(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """Return the offers of distinct frames; of a frame that is released several times the last one."""
+    return tuple({offer.query.frame: offer for offer in offers}.values())
+
+
+def last_of_frame(offers: Sequence[Offer]) -> Offer:
+    """Return the last offer of one frame; its delta covers the thresholds that are yet to be charged before it."""
+    (last,) = of_last_stages(offers)
+    before = amounts_of(offers)[1] - amounts_of([last])[1]
+    return replace(last, delta=min(1.0, last.delta + before / DELTA_UNITS_PER_ONE)) if before else last
 
 
 def own_receipts(query: PrivateQuery, offers: Sequence[Offer]) -> list[Receipt]:

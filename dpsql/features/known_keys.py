@@ -62,8 +62,8 @@ def draw_first_round(query: PrivateQuery, runtime: Runtime, inquiry: Inquiry) ->
         inquiry: who asks.
 
     Raises:
-        DpsqlError: as `prepare_stage` and `release_stage`; what could keep the answer from being made is found before
-            the first charge.
+        DpsqlError: as `QueryKind.require_all` and `release_stages`; what could keep the answer from being made is
+            found before the first charge.
 
     """
     state, reader, kind = runtime.state, inquiry.reader, kind_of(query)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
-from dpsql.features.auto_price import OpenTerms, open_prices_of, open_terms_of
+from dpsql.features.auto_price import OpenTerms, may_come, open_price_of_stages, open_terms_of
+from dpsql.features.joint_release import last_of_frame
 from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.private_query import FrameQuery, PrivateQuery
@@ -106,7 +107,7 @@ class QueryKind(ABC, Generic[Asked]):
 
         """
         offers = self.offers(query, state, reader)
-        return [*offer_rows(offers[-1]), *price_rows(query, offers)]
+        return [*offer_rows(last_of_frame(offers)), *price_rows(query, offers)]
 
     def offers(self, query: Asked, state: State, reader: Reader, /) -> tuple[Offer, ...]:
         """Return how the frames of all stages are served; `price_of` has the most that an answer charges now.
@@ -225,8 +226,8 @@ class QueryKind(ABC, Generic[Asked]):
 
         """
 
-    def open_terms(self, query: Asked, first: Calibration, _state: State, reader: Reader, /) -> OpenTerms:
-        """Return the terms of a query before AUTO has chosen.
+    def open_terms(self, query: Asked, first: Calibration, state: State, reader: Reader, /) -> OpenTerms:
+        """Return the terms of a query before AUTO has chosen, with the price of all stages.
 
         Args:
             query: the plan.
@@ -238,10 +239,11 @@ class QueryKind(ABC, Generic[Asked]):
             AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
 
         """
-        return open_terms_of(query.first, first, reader)
+        (price,) = self.open_prices(query, may_come(query.first)[:1], state, reader)
+        return open_terms_of(query.first, first, reader).at_price(*price)
 
     def open_prices(
-        self, _query: Asked, options: Sequence[FrameQuery], _state: State, reader: Reader, /
+        self, query: Asked, options: Sequence[FrameQuery], state: State, reader: Reader, /
     ) -> Iterator[tuple[int, int]]:
         """Yield nano-rho and delta units that an answer may cost after AUTO.
 
@@ -255,7 +257,9 @@ class QueryKind(ABC, Generic[Asked]):
             AccessError, CalibrationError: some option could not be answered for the reader.
 
         """
-        return open_prices_of(options, reader)
+        for option in options:
+            stages = self.stages(replace(query, parts=(option, *query.parts[1:])), state, reader)
+            yield open_price_of_stages([part for stage in stages for part in stage.parts], reader)
 
     def open_rows(self, _query: Asked, _least: FrameQuery, _state: State, _reader: Reader, /) -> list[Row]:
         """Return the rows of a plan before AUTO has chosen that stand before those of its frame.

@@ -56,7 +56,7 @@ def require_left_out_runs(offer: Offer, runtime: Runtime) -> None:
     """Find out that what bounds leave out can be read, of an offer that draws it; reads nothing.
 
     Raises:
-        ReleaseError, SchemaError: as `prepare_stage`.
+        ReleaseError, SchemaError: as `prepare`.
 
     """
     frame, covered = offer.query.frame, [_covered(one) for one in _drawn(offer)]

@@ -212,7 +212,7 @@ def release_frame(
         The values for the next release on the same reading.
 
     Raises:
-        ReleaseError: as `release_stage`; the charge stays.
+        ReleaseError: as `release_prepared`; the charge stays.
 
     """
     frame, state, exact = part.query.frame, runtime.state, values.exact

@@ -102,8 +102,8 @@ def release_stages(
     Args:
         stages: each is asked for when those before it are stored.
         runtime: what the steps run on.
-        inquiry: who asks. What AUTO charged is recorded with the stage that it chose for, and what was charged for a
-            first round with the first stage.
+        inquiry: who asks. What AUTO charged is recorded with the first stage that it chose for, and what was charged
+            for a first round with the first stage.
         first: the first stage, if it is prepared already.
 
     Raises:
@@ -120,7 +120,7 @@ def release_stages(
         is_ready = first is not None and not released
         prepared = first if first and is_ready else stage.prepared(runtime, shown)
         before = Charged() if released else inquiry.first_charge
-        if any(part.auto for part in stage.parts):
+        if any(part.auto for part in stage.parts) and not any(one.offer.query.auto for one in released):
             before += inquiry.auto_charge
         asked = replace(inquiry, reader=stage.reader, auto_charge=before, claim=inquiry.claim or stage.claim)
         charged, values = release_prepared(prepared, runtime, replace(asked, drawn_once=stage.drawn_once), values)

@@ -111,7 +111,7 @@ ROOMS = (
     ),
     Room(
         "release",
-        "the steps of a release: offers, exact values, points, shown groups; intervals and what bounds leave out",
+        "the stages of a release: offers, exact values, points, shown groups; intervals and what bounds leave out",
         (*RELEASING, "bound", "pictures"),
         ARRAYS,
     ),
@@ -129,7 +129,7 @@ ROOMS = (
     ),
     Room(
         "features",
-        "a file for each kind of query, with its price, release and explanation; AUTO",
+        "a file for each kind of query, with the stages of its release; AUTO",
         (*RELEASING, "accounting", "bound", "plan.features", "release", "receipts"),
         ARRAYS,
     ),
