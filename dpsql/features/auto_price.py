@@ -12,7 +12,7 @@ from dpsql.mechanism.ceiling import require_below_ceiling
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.model.private_query import AutoGroups, FrameQuery
 from dpsql.plan.features.auto import with_max_groups
-from dpsql.release.charge_items import draw_price
+from dpsql.release.offer import draw_price
 from dpsql.state import ChargeItem, delta_units_up
 
 

@@ -47,9 +47,9 @@ from dpsql.receipts.receipt import Receipt
 from dpsql.release.exact import Runtime
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.number_threshold import hiding_statistic, shown_beside, threshold_of, with_threshold
-from dpsql.release.offer import Offer
+from dpsql.release.offer import Offer, amounts_of
 from dpsql.release.round_keys import selected_ids
-from dpsql.release.stages import Released, Stage, amounts_of, offers_of_stages
+from dpsql.release.stages import Released, Stage, offers_of_stages
 from dpsql.state import State
 
 _PART_OF_KEYS = (3, 5)

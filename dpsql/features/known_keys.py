@@ -20,8 +20,8 @@ from dpsql.features.kinds import kind_of
 from dpsql.model.private_query import PrivateQuery
 from dpsql.release.exact import Runtime
 from dpsql.release.inquiry import Inquiry
-from dpsql.release.offer import current
-from dpsql.release.stages import price_of, release_stages
+from dpsql.release.offer import current, price_of
+from dpsql.release.stages import release_stages
 from dpsql.state import Charged, ChargeItem, State
 
 

@@ -69,8 +69,7 @@ from dpsql.release.inquiry import Inquiry
 from dpsql.release.left_out import SHARE, SHARE_OF_TARGET
 from dpsql.release.left_out_stage import hold_for_left_out, numbers_alone, require_left_out_runs
 from dpsql.release.noisy_table import noisy_table
-from dpsql.release.offer import Offer
-from dpsql.release.offer_caps import with_caps
+from dpsql.release.offer import Offer, with_caps
 from dpsql.release.points import shown_frame
 from dpsql.release.stage import (
     NO_VALUES,

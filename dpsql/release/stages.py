@@ -20,7 +20,7 @@ from dpsql.release.later_keys import add_keys
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, offers_of
 from dpsql.release.stage import NOTHING_EARLIER, Prepared, prepare, release_prepared
-from dpsql.state import Charged, ChargeItem, Spent, State
+from dpsql.state import Charged, State
 
 
 def as_offered(offer: Offer) -> Offer:
@@ -146,29 +146,3 @@ def shown_together(offers: Sequence[Offer], runtime: Runtime) -> pa.Table:
     found = pa.concat_tables([noisy_table(offer, runtime.state.side_table) for offer in offers])
     # a key that passed the threshold of a lower point of one round may be selected by a later one too
     return runtime.sandbox.run("SELECT DISTINCT * FROM found", {"found": found})
-
-
-def price_of(offers: Iterable[Offer]) -> tuple[ChargeItem, ...]:
-    """Return the price of offers that follow each other: a statistic that rises several times costs its last level."""
-    found: dict[str, ChargeItem] = {}
-    for item in (item for offer in offers for item in offer.items):
-        before = found.get(item.statistic_hash)
-        found[item.statistic_hash] = _together(before, item) if before else item
-    return tuple(found.values())
-
-
-def amounts_of(offers: Iterable[Offer]) -> tuple[int, int]:
-    """Return nano-rho and delta units of the price of offers that follow each other."""
-    items = price_of(offers)
-    return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
-
-
-def _together(before: ChargeItem, item: ChargeItem) -> ChargeItem:
-    """Return the price of two rises of a statistic, both from what is stored; each has imprecision of its own."""
-    taken = [one.taken or Spent(one.rho_nano, one.delta_units) for one in (before, item)]
-    return replace(
-        item,
-        rho_nano=max(before.rho_nano, item.rho_nano),
-        delta_units=before.delta_units + item.delta_units,
-        taken=Spent(max(one.rho_nano for one in taken), sum(one.delta_units for one in taken)),
-    )
