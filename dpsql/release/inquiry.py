@@ -1,4 +1,9 @@
-"""The reader and the question that the releases of a query are recorded under."""
+"""The reader and the question that the releases of a query are recorded under, with the claim of the question.
+
+A claim is the most that a question may be charged whose charge follows from released numbers. Readers with a limit may
+not see these numbers, and a charge reveals them. So for such a reader the question counts with its claim, which follows
+from its text and the policy.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,32 @@ from dataclasses import dataclass, field
 
 from dpsql.cascade.reader import Reader
 from dpsql.mechanism.calibrate import Level
-from dpsql.release.claims import Claim
+from dpsql.model.frame import Frame
+from dpsql.model.identity import rows_hash
 from dpsql.release.left_out import SHARE
 from dpsql.state import Charged
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The most that a question may be charged.
+
+    Attributes:
+        question: its text, options and reader; empty if its statistics follow from its text, and only their levels
+            from released numbers: then each statistic is recorded at its cap.
+        rho_nano, delta_units: the amounts, if it has a text.
+
+    """
+
+    question: str = ""
+    rho_nano: int = 0
+    delta_units: int = 0
+
+    def of(self, frame: Frame) -> tuple[object, ...]:
+        """Return the claim as it is recorded with a release of a frame."""
+        if not self.question:
+            return (rows_hash(frame),)
+        return (rows_hash(frame), self.question, self.rho_nano, self.delta_units)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dpsql.bound.coverage import BUCKETS, CORNERS
-from dpsql.release.estimates import Z_95
-
-Floats = npt.NDArray[np.float64]
+from dpsql.release.estimates import Z_95, Floats
 
 _SURE = 5.0
 """Standard deviations of noise above which a bucket surely holds units."""

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
 from dpsql.model.private_query import FrameQuery
-from dpsql.release.claims import Claim
 from dpsql.release.exact import Runtime, no_keys
-from dpsql.release.inquiry import Inquiry
+from dpsql.release.inquiry import Claim, Inquiry
 from dpsql.release.later_keys import add_keys
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, offers_of
