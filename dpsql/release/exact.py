@@ -36,8 +36,7 @@ from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS
 from dpsql.noise.entropy import NoiseSource
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.release.coverage_values import split_coverage
-from dpsql.release.formulation import choose_formulation
-from dpsql.release.held_rows import read_held_rows
+from dpsql.release.formulation import choose_formulation, read_held_rows
 from dpsql.release.public_lists import PublicLists
 from dpsql.release.sketch import sketched
 from dpsql.state import Snapshot, State, to_arrow, to_numpy

@@ -14,8 +14,8 @@ from dpsql.release.bound_effects import unbounded_columns
 from dpsql.release.estimates import COLUMNS, Z_95
 from dpsql.release.left_out import Z_HIGH
 from dpsql.release.offer import Offer
-from dpsql.release.picked_rows import factors_of_rows
 from dpsql.release.points import Agreed, shown_frame, stored_keys
+from dpsql.release.top_rows import factors_of_rows
 from dpsql.state import SideTable, to_arrow
 
 

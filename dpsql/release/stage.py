@@ -32,11 +32,11 @@ from dpsql.release.coverage_values import read_coverage
 from dpsql.release.declared_orders import lost_orders, order_sentences
 from dpsql.release.exact import NOTHING_READ, Exact, Reading, Runtime, prepare_reading, read_exact
 from dpsql.release.inquiry import Inquiry
-from dpsql.release.later_keys import add_keys
 from dpsql.release.left_out_stage import hold_for_left_out, release_left_out, require_left_out_runs
 from dpsql.release.offer import Offer
 from dpsql.release.points import new_points
 from dpsql.release.public_lists import PublicLists
+from dpsql.release.round_keys import add_keys
 from dpsql.release.stored_beside import store_beside
 from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, State, TableMark
 

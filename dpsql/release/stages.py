@@ -15,9 +15,9 @@ from dpsql.cascade.reader import Reader
 from dpsql.model.private_query import FrameQuery
 from dpsql.release.exact import Runtime, no_keys
 from dpsql.release.inquiry import Claim, Inquiry
-from dpsql.release.later_keys import add_keys
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, offers_of
+from dpsql.release.round_keys import add_keys
 from dpsql.release.stage import NOTHING_EARLIER, Prepared, prepare, release_prepared
 from dpsql.state import Charged, State
 
