@@ -30,8 +30,9 @@ from dpsql.model.frame import NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.release import points, stage
 from dpsql.release.coverage import Kept, kept_of
-from dpsql.release.exact import Exact, Reading, Runtime, read_exact
+from dpsql.release.exact import Exact, Reading, read_exact
 from dpsql.release.points import noisy_places
+from dpsql.release.runtime import Runtime
 
 Integers = npt.NDArray[np.int64]
 _SAMPLES = Path(__file__).parent.parent / "sample_data"

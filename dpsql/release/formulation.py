@@ -24,7 +24,7 @@ from dpsql.engine.connection import Cursor
 from dpsql.errors import EngineError
 from dpsql.model.frame import PRESENCE
 
-_MOST_CHOSEN = 16
+MOST_CHOSEN = 16
 """Up to so many groups of a unit the aggregate in C chooses them without a look at the sizes. Its state has room for
 all of them, so at 64 groups it takes twice the time of a window if most units have one."""
 
@@ -49,7 +49,7 @@ def choose_formulation(
 
     """
     if bounded.kind == "covered_groups":
-        if (bounded.frame.bounding.most_counted or 0) > _MOST_CHOSEN:
+        if (bounded.frame.bounding.most_counted or 0) > MOST_CHOSEN:
             return "groups_first"
         return fastest_of_groups(bounded.frame, has_native=engine.has_native)
     frame = bounded.frame.bounding.finer or bounded.frame

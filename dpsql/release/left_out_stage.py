@@ -7,28 +7,31 @@ neither (docs/proofs/left-out.md, Theorem 3).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from dpsql.bound.coverage import numbers_of
-from dpsql.bound.left_out import PART_BITS
+from dpsql.bound.coverage import numbers_of, unclamped
+from dpsql.bound.formulations import Formulation
+from dpsql.bound.kept_pairs import KeptPairs
+from dpsql.bound.left_out import PART_BITS, left_out_sql
+from dpsql.bound.pairs import Pairs
 from dpsql.cascade.serving import Serving
 from dpsql.model.estimates import LinearValue
-from dpsql.model.frame import PRESENCE, Statistic
+from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.release.bound_effects import shown_sum
-from dpsql.release.exact import Reading, Runtime, no_keys, public_key_table, require_runs
-from dpsql.release.held_pairs import hold_kept, hold_pairs
+from dpsql.release.exact import Reading, no_keys, public_key_table, require_runs
 from dpsql.release.left_out import LEAST_CUT_OF_ROWS, cut_exponent
-from dpsql.release.left_out_values import read_left_out, write_left_out
 from dpsql.release.number_threshold import shown_beside
 from dpsql.release.offer import Offer
 from dpsql.release.points import shown_frame, stored_keys
 from dpsql.release.round_keys import selected_ids
+from dpsql.release.runtime import Runtime, hold_kept, hold_pairs, read_units
 from dpsql.release.stored_beside import store_beside
 from dpsql.state import Charged, MeasuredGroups, Point, SideTable, to_arrow
 
@@ -178,6 +181,54 @@ def _measured(
     if frame.has_private_keys:
         return measured, stored_keys(frame, side_table).take(to_arrow(found.shown))
     return measured, public_key_table(frame, runtime)
+
+
+def read_left_out(
+    frame: Frame,
+    measured: Sequence[tuple[Statistic, int]],
+    salt: bytes,
+    runtime: Runtime,
+    listed: pa.Table | None,
+    timeout_seconds: float | None,
+) -> Mapping[Statistic, int]:
+    """Return what bounds leave out of statistics, in steps of 2**-20 of their cuts (`bound.left_out`).
+
+    Args:
+        frame: what is grouped, and how units are bounded.
+        measured: bounded statistics, each once, with the exponent of its cut.
+        salt: the salt of the frame, that of the numbers.
+        runtime: what the question runs on.
+        listed: the shown keys of a frame with private keys, or the public keys. None if there are no keys.
+        timeout_seconds: limit of time.
+
+    Raises:
+        EngineError: it failed or ran out of time; the message is constant.
+
+    """
+    statistics = [one for one, _ in measured]
+    exact = read_units(
+        frame,
+        (*statistics, *map(unclamped, statistics)),
+        partial(write_left_out, frame, measured, salt),
+        runtime,
+        listed,
+        timeout_seconds,
+    ).reveal()
+    return {one: exact.column(f"left_{i}")[0].as_py() for i, one in enumerate(statistics, start=1)}
+
+
+def write_left_out(
+    frame: Frame,
+    measured: Sequence[tuple[Statistic, int]],
+    salt: bytes,
+    formulation: Formulation = "groups_first",
+    pairs: Pairs | KeptPairs | None = None,
+) -> str:
+    """Return the statement of ``read_left_out``; the arguments are its, and those of ``left_out_sql``."""
+    are_listed = frame.has_private_keys
+    if isinstance(pairs, KeptPairs):
+        return pairs.left_out_sql(measured, are_listed=are_listed)
+    return left_out_sql(frame, measured, salt, formulation=formulation, pairs=pairs, are_listed=are_listed)
 
 
 def _drawn(offer: Offer) -> list[Serving]:

@@ -22,8 +22,9 @@ from dpsql.errors import StateError
 from dpsql.mechanism.histogram import NoisyHistogram
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.model.identity import frame_hash, statistic_hash
-from dpsql.release.exact import Runtime, matches_of
+from dpsql.release.exact import matches_of
 from dpsql.release.points import shown_keys, stored_keys
+from dpsql.release.runtime import Runtime
 from dpsql.state import Level, Point, SideTable, Tail, to_arrow, to_numpy
 
 

@@ -25,18 +25,18 @@ import pyarrow as pa
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Mark
 from dpsql.model.frame import Frame, PublicKeys
-from dpsql.model.identity import base_hash, frame_hash
+from dpsql.model.identity import frame_hash
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.operations.dialect import text_literal
-from dpsql.release.coverage_values import read_coverage
 from dpsql.release.declared_orders import lost_orders, order_sentences
-from dpsql.release.exact import NOTHING_READ, Exact, Reading, Runtime, prepare_reading, read_exact
+from dpsql.release.exact import NOTHING_READ, Exact, Reading, prepare_reading, read_coverage, read_exact
 from dpsql.release.inquiry import Inquiry
 from dpsql.release.left_out_stage import hold_for_left_out, release_left_out, require_left_out_runs
 from dpsql.release.offer import Offer
 from dpsql.release.points import new_points
 from dpsql.release.public_lists import PublicLists
 from dpsql.release.round_keys import add_keys
+from dpsql.release.runtime import Runtime, bounding_frames, bounding_salt
 from dpsql.release.stored_beside import store_beside
 from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, State, TableMark
 
@@ -191,8 +191,9 @@ def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_sec
     if reading.frozen and exact.new_keys is not None:
         add_keys(frame, exact.new_keys, runtime)
         exact = replace(exact, new_keys=None)
-    found = [held.marks for held in runtime.held if held.serves(frame)]
-    marks = read_marks(frame.rows.table_versions, runtime.engine, *found) if reading.needs_data else ()
+    held = runtime.pairs_of(frame)
+    found = held.marks if held else None
+    marks = read_marks(frame.rows.table_versions, runtime.engine, found) if reading.needs_data else ()
     return FrameValues(exact, marks)
 
 
@@ -243,22 +244,6 @@ def release_frame(
     if changed and runtime.logs_changes and not values.is_released:
         tell_curator(release.analyst, change_sentences(release))
     return replace(values, exact=replace(exact, new_keys=None, snapshot=None), is_released=True)
-
-
-def bounding_frames(frame: Frame) -> tuple[Frame, ...]:
-    """Return a frame, with the one in whose finer groups units are bounded if there is one."""
-    return tuple(filter(None, (frame, frame.bounding.finer)))
-
-
-def bounding_salt(frame: Frame, runtime: Runtime) -> bytes:
-    """Return the salt by which units are bounded, that of the finest frame; store frames that are not stored yet."""
-    salt = b""
-    for one in bounding_frames(frame):
-        tables = [name for name, _ in one.rows.table_versions]
-        salt = runtime.state.side_table.frame_salt(
-            frame_hash(one), one.rows.unit, tables, base_hash(one), one.generation
-        )
-    return salt
 
 
 def _choices(part: Offer, reader: Reader) -> list[AutoChoice]:

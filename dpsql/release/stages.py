@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
 from dpsql.model.private_query import FrameQuery
-from dpsql.release.exact import Runtime, no_keys
+from dpsql.release.exact import no_keys
 from dpsql.release.inquiry import Claim, Inquiry
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, offers_of
 from dpsql.release.round_keys import add_keys
+from dpsql.release.runtime import Runtime
 from dpsql.release.stage import NOTHING_EARLIER, Prepared, prepare, release_prepared
 from dpsql.state import Charged, State
 

@@ -39,9 +39,9 @@ from dpsql.receipts.layout import layout_of
 from dpsql.receipts.nothing_shown import with_clauses
 from dpsql.receipts.result import Result
 from dpsql.release.declared_orders import order_sentences
-from dpsql.release.exact import Runtime
 from dpsql.release.inquiry import Claim, Inquiry
 from dpsql.release.offer import current
+from dpsql.release.runtime import Runtime
 from dpsql.release.stage import tell_curator
 from dpsql.session.asked_level import Planned, in_asked_words
 from dpsql.session.budget_table import budget_table, standing_of

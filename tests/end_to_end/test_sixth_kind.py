@@ -13,7 +13,8 @@ from dpsql.cascade.reader import CURATOR
 from dpsql.features.kinds import KINDS
 from dpsql.model.query_kinds import OneSet
 from dpsql.release import stage
-from dpsql.release.exact import Runtime, prepare_reading, read_exact
+from dpsql.release.exact import prepare_reading, read_exact
+from dpsql.release.runtime import Runtime
 from dpsql.release.stage import read_frame, release_frame
 from dpsql.session.runner import StatementRunner
 from dpsql.sql.statements import SelectStatement, read_statement

@@ -27,10 +27,10 @@ from dpsql.features.auto_histograms import Question
 from dpsql.model.frame import NANO, PRESENCE, Frame, Statistic
 from dpsql.model.statistic_kinds import COVERAGE_KINDS, COVERED_KINDS, LEFT_OUT_KINDS
 from dpsql.release import left_out_stage, stage
-from dpsql.release.coverage_values import Places, read_coverage
-from dpsql.release.exact import Exact, Reading, Runtime, read_exact
-from dpsql.release.left_out_values import read_left_out
+from dpsql.release.exact import Exact, Places, Reading, read_coverage, read_exact
+from dpsql.release.left_out_stage import read_left_out
 from dpsql.release.offer import Offer
+from dpsql.release.runtime import Runtime
 from dpsql.release.stored_beside import release_places
 from dpsql.state import Charged
 

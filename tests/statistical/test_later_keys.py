@@ -15,7 +15,7 @@ from dpsql.cascade.cascade import Placed, own_noise
 from dpsql.cascade.reader import CURATOR
 from dpsql.model.identity import statistic_hash
 from dpsql.release import round_keys
-from dpsql.release.exact import Runtime
+from dpsql.release.runtime import Runtime
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Point
 from tests.noise_sources import seeded_noise

@@ -1,0 +1,156 @@
+"""Surroundings of one question: state, engine, noise, the salt of its bounds, and pairs that its readings share."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from dpsql.bound.coverage import numbers_of
+from dpsql.bound.kept_pairs import KeptPairs
+from dpsql.bound.pairs import Pairs
+from dpsql.bound.statement import Bounded
+from dpsql.engine import Engine, ExactTable, Sandbox
+from dpsql.errors import SchemaError
+from dpsql.model.frame import Frame, Statistic
+from dpsql.model.identity import base_hash, frame_hash
+from dpsql.noise.entropy import NoiseSource
+from dpsql.release.held_pairs import HeldPairs, Write
+from dpsql.release.offer import Offer
+from dpsql.state import State
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What the steps of one question run on.
+
+    Attributes:
+        state: the state file.
+        engine: reads raw rows.
+        sandbox: computes of what may be shown.
+        noise_source: draws all noise.
+        asked_at: to the second; the time that its releases have in the state file. That of their end would tell their
+            reader how long the rows took.
+        logs_changes: whether the log is told where rows changed within a version; not where others read it.
+        until_end: ends with the question, and what it holds with it.
+        held: at most one table of pairs.
+
+    """
+
+    state: State
+    engine: Engine
+    sandbox: Sandbox
+    noise_source: NoiseSource
+    asked_at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC).replace(microsecond=0))
+    logs_changes: bool = True
+    until_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    held: list[HeldPairs] = field(default_factory=list)
+
+    def pairs_of(self, frame: Frame) -> HeldPairs | None:
+        """Return the pairs of a frame's rows and keys that the readings of the question share. Return None if none."""
+        return next((held for held in self.held if held.serves(frame)), None)
+
+
+def bounding_frames(frame: Frame) -> tuple[Frame, ...]:
+    """Return a frame, with the one in whose finer groups units are bounded if there is one."""
+    return tuple(filter(None, (frame, frame.bounding.finer)))
+
+
+def bounding_salt(frame: Frame, runtime: Runtime) -> bytes:
+    """Return the salt by which units are bounded, that of the finest frame; store frames that are not stored yet."""
+    salt = b""
+    for one in bounding_frames(frame):
+        tables = [name for name, _ in one.rows.table_versions]
+        salt = runtime.state.side_table.frame_salt(
+            frame_hash(one), one.rows.unit, tables, base_hash(one), one.generation
+        )
+    return salt
+
+
+def read_units(
+    frame: Frame,
+    statistics: Sequence[Statistic],
+    write: Write,
+    runtime: Runtime,
+    listed_keys: pa.Table | None,
+    timeout_seconds: float | None,
+) -> ExactTable:
+    """Return the exact rows of a statement, over the pairs that the question holds, or over the rows.
+
+    The arguments and errors are those of ``HeldPairs.read``.
+    """
+    if held := runtime.pairs_of(frame):
+        return held.read(frame, statistics, write, listed_keys, timeout_seconds)
+    return runtime.engine.aggregate_units(
+        frame.rows_sql.stored_unit,
+        lambda has_one_row: write("one_row" if has_one_row else "groups_first", None),
+        listed_keys=listed_keys,
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def hold_shared_pairs(frame: Frame, planned: Sequence[Offer], runtime: Runtime) -> None:
+    """Let the readings of releases on private keys that follow each other share their pairs.
+
+    Args:
+        frame: a frame of the rows and keys.
+        planned: the releases.
+        runtime: what the question runs on.
+
+    """
+    drawn = [offer.drawn for offer in planned if offer.drawn]
+    if len(drawn) > 1:
+        hold_pairs(frame, numbers_of([one for statistics in drawn for one in statistics]), None, runtime)
+
+
+def hold_pairs(frame: Frame, statistics: Sequence[Statistic], listed: pa.Table | None, runtime: Runtime) -> None:
+    """Let the readings of a question share the pairs of a frame's rows; reads nothing.
+
+    Args:
+        frame: a frame of the question.
+        statistics: those whose numbers later readings need.
+        listed: the public keys of the frame.
+        runtime: what the question runs on.
+
+    """
+    if runtime.pairs_of(frame) or not runtime.engine.has_own_cursors:
+        return
+    pairs = Pairs.of(frame, statistics)
+    if pairs is None:
+        return
+    # each statement by itself was tried; if they do not run together, each reads the rows
+    with contextlib.suppress(SchemaError):
+        runtime.engine.run_empty([pairs.sql()], listed_keys=listed)
+        # tables of other rows end before
+        runtime.until_end.close()
+        held = HeldPairs(pairs, listed, runtime.engine)
+        runtime.held[:] = [held]
+        runtime.until_end.callback(held.close)
+
+
+def hold_kept(
+    bounded: Bounded, measured: Sequence[Statistic], salt: bytes, listed: pa.Table | None, runtime: Runtime
+) -> None:
+    """Let the reading of numbers and that of what they leave out share one table; reads nothing.
+
+    Args:
+        bounded: the reading of the numbers.
+        measured: the statistics of which it is read afterwards what bounds leave out.
+        salt: the salt of the frame.
+        listed: the public keys of the frame.
+        runtime: what the question runs on.
+
+    """
+    frame = bounded.frame
+    kept = KeptPairs.of(frame, bounded.statistics, measured, salt) if bounded.kind == "groups" else None
+    if kept is None:
+        return
+    hold_pairs(frame, kept.needed, listed, runtime)
+    if held := runtime.pairs_of(frame):
+        # if it does not run, each statement reads the pairs or the rows
+        with contextlib.suppress(SchemaError):
+            runtime.engine.run_empty([kept.sql("groups_first", None)], listed_keys=listed)
+            held.keep(kept)
