@@ -26,12 +26,13 @@ from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.release.bound_effects import shown_sum
 from dpsql.release.exact import Reading, no_keys, public_key_table, require_runs
+from dpsql.release.inquiry import Inquiry
 from dpsql.release.left_out import LEAST_CUT_OF_ROWS, cut_exponent
 from dpsql.release.number_threshold import shown_beside
 from dpsql.release.offer import Offer
 from dpsql.release.points import shown_frame, stored_keys
 from dpsql.release.round_keys import selected_ids
-from dpsql.release.runtime import Runtime, hold_kept, hold_pairs, read_units
+from dpsql.release.runtime import Runtime, bounding_salt, hold_kept, hold_pairs, read_units
 from dpsql.release.stored_beside import store_beside
 from dpsql.state import Charged, MeasuredGroups, Point, SideTable, to_arrow
 
@@ -88,15 +89,7 @@ def numbers_alone(offer: Offer) -> Offer:
     )
 
 
-def release_left_out(
-    offer: Offer,
-    keys: pa.Table | None,
-    charged: Charged,
-    runtime: Runtime,
-    salt: bytes,
-    share: float,
-    timeout_seconds: float | None,
-) -> None:
+def release_left_out(offer: Offer, keys: pa.Table | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:
     """Draw and store the numbers of rows left out of an offer whose other statistics are stored.
 
     *Guarantee*: given all that was stored before, each number is rho-zCDP at its own level for adding or removing all
@@ -109,9 +102,7 @@ def release_left_out(
         keys: the selected keys, of a frame whose keys are selected first.
         charged: what was charged for the offer.
         runtime: state, engine and source of noise.
-        salt: the salt of the frame.
-        share: aim for the noise of a number, as a part of the shown numbers together.
-        timeout_seconds: limit on reading raw data.
+        inquiry: the aim for the noise of a number, and the limit on reading raw data.
 
     Raises:
         EngineError: the charge stays and pays for asking again.
@@ -120,11 +111,12 @@ def release_left_out(
     frame, side_table = offer.query.frame, runtime.state.side_table
     if keys is not None:
         keys = shown_beside(offer, keys, runtime)
-    measured, listed = _measured(offer, keys, runtime, share)
+    measured, listed = _measured(offer, keys, runtime, inquiry.left_out_share)
     exact: Mapping[Statistic, int] = {}
     if listed is None or listed.num_rows:
         cuts = [(one.covered, one.groups.cut_exponent) for one in measured]
-        exact = read_left_out(frame, cuts, salt, runtime, listed, timeout_seconds)
+        salt = bounding_salt(frame, runtime)
+        exact = read_left_out(frame, cuts, salt, runtime, listed, inquiry.timeout_seconds)
     for one in measured:
         level, pin = one.serving.level, one.serving.pin
         noise = runtime.noise_source.draw(RoundedGaussian(level.sigma * 2.0**PART_BITS), 1)

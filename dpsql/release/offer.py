@@ -122,13 +122,13 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
         from dpsql.release.gone_rows import measurable  # noqa: PLC0415 — few queries need it
 
         calibrations = [measurable(*each, state, reader) for each in zip(parts, calibrations, strict=True)]
-    offers = []
-    for part, asked in zip(parts, calibrations, strict=True):
-        calibration, chosen_nano, serve = asked, 0, servings_of
-        if reader.rho_limit is not None:
-            from dpsql.cascade.seen import seen_servings  # noqa: PLC0415 — few readers have a limit
+    offers, serve = [], servings_of
+    if reader.rho_limit is not None:
+        from dpsql.cascade.seen import seen_servings  # noqa: PLC0415 — few readers have a limit
 
-            serve = seen_servings
+        serve = seen_servings
+    for part, asked in zip(parts, calibrations, strict=True):
+        calibration, chosen_nano = asked, 0
         servings = serve(part, calibration, state, reader, asked_nano)
         if len(servings) < len(calibration.levels):
             served = {in_question(one.level.statistic) for one in servings}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,14 +13,14 @@ from dpsql.bound.coverage import numbers_of
 from dpsql.bound.kept_pairs import KeptPairs
 from dpsql.bound.pairs import Pairs
 from dpsql.bound.statement import Bounded
-from dpsql.engine import Engine, ExactTable, Sandbox
+from dpsql.engine import Engine, ExactTable, Mark, Sandbox
 from dpsql.errors import SchemaError
 from dpsql.model.frame import Frame, Statistic
 from dpsql.model.identity import base_hash, frame_hash
 from dpsql.noise.entropy import NoiseSource
 from dpsql.release.held_pairs import HeldPairs, Write
 from dpsql.release.offer import Offer
-from dpsql.state import State
+from dpsql.state import State, TableMark
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,16 @@ def bounding_salt(frame: Frame, runtime: Runtime) -> bytes:
             frame_hash(one), one.rows.unit, tables, base_hash(one), one.generation
         )
     return salt
+
+
+def read_marks(
+    table_versions: Sequence[tuple[str, str]], engine: Engine, found: Mapping[str, Mark] | None = None
+) -> tuple[TableMark, ...]:
+    """Return the marks of tables in their versions, as they are now if none were found with the rows."""
+    found = found or engine.marks([table for table, _ in table_versions])
+    return tuple(
+        TableMark(table, version, tuple(found[table].items())) for table, version in table_versions if table in found
+    )
 
 
 def read_units(
