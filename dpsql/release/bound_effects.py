@@ -11,16 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpsql.bound.coverage import first_end, most_left
-from dpsql.mechanism.histogram import Histogram
-from dpsql.model.estimates import Estimate, Linear
+from dpsql.model.estimates import Linear
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.pictures.tables import digits_of
-from dpsql.release.coverage import Kept, kept_of
+from dpsql.release.coverage import Kept, Share, kept_of
 from dpsql.release.estimates import COLUMNS, EstimatedColumn, linear_value
 from dpsql.release.left_out import Floats, LeftOut
 from dpsql.release.offer import Offer
 from dpsql.release.points import ShownFrame, served_point
-from dpsql.release.ratio_estimate import unbounded_of
 from dpsql.state import SideTable, to_arrow
 
 Integers = npt.NDArray[np.intp]
@@ -95,14 +93,10 @@ def shown_sum(linear: Linear, found: ShownFrame) -> tuple[float, float]:
     own = frame.values[linear.statistic].noise if linear.statistic else 0.0
     variance = float(((own**2 + (linear.centre * presence.noise) ** 2) * norms**2).sum())
     # noise that all counts share adds up by their number
-    shared = _shared_part(frame.histogram) * (linear.centre * presence.noise) ** 2
+    correlation = frame.histogram.correlation
+    shared = correlation / (1.0 + correlation) * (linear.centre * presence.noise) ** 2
     count = len(numbers)
     return float(numbers.sum()), math.sqrt(variance + shared * count * max(0, count - 1))
-
-
-def _shared_part(histogram: Histogram) -> float:
-    """Return the part of the variance of a count that all counts share."""
-    return histogram.correlation / (1.0 + histogram.correlation)
 
 
 def unbounded_columns(
@@ -124,16 +118,36 @@ def unbounded_columns(
     covered = estimate.covered or PRESENCE
     ends = (column.value[then], column.low[then], column.high[then])
     if left_out := left_out_numbers(offer, found.shown, side_table).get(covered):
-        highs = _highs(estimate, found, quantile)
+        wider = replace(found.values, quantile=quantile)
+        highs = COLUMNS[type(estimate.value)](estimate, estimate.value, wider).high[then]
         ends = _whole_numbers(left_out, ends, highs, is_count=estimate.type == "BIGINT")
     else:
         shares = kept_shares(offer, side_table)
         # without a histogram nothing can be left out; of the row of the other groups nothing is measured
         if query.frame.rows.outside or covered in shares:
             kept = shares.get(covered)
-            ends = unbounded_of(*ends, kept.ratio if kept else None)
+            ends = _unbounded_of(*ends, kept.ratio if kept else None)
     names = (f"agg_{number}_unbounded{end}" for end in ("", "_low", "_high"))
     return {name: to_arrow(one, nan_as_null=True) for name, one in zip(names, ends, strict=True)}
+
+
+def _unbounded_of(value: Floats, low: Floats, high: Floats, share: Share | None) -> tuple[Floats, Floats, Floats]:
+    """Return the ratio estimate of numbers without their bounds, and the ends of its interval.
+
+    It is right where bounding leaves the same share of every group, and no unit is beyond the size of the share. The
+    interval is of the noise in both, and of nothing else. It holds where each of both intervals does.
+
+    Args:
+        value: the bounded number of each group.
+        low: lower end of its interval.
+        high: upper end.
+        share: what bounding leaves. NaN comes where it is None, or may be 0.
+
+    """
+    part, least, most = (share.value, share.low, share.high) if share and share.low > 0.0 else (math.nan,) * 3
+    # the end that is further from 0 is that of the smaller share
+    ends = np.stack([low / least, low / most, high / least, high / most])
+    return value / part, ends.min(axis=0), ends.max(axis=0)
 
 
 def _whole_numbers(
@@ -156,10 +170,3 @@ def _whole_numbers(
     estimates = np.maximum(shown, np.round(left_out.estimated(values), digits)) if left_out.is_too_low else shown
     scale = 10.0**digits
     return estimates, low, np.ceil(left_out.upper_ends(highs) * scale) / scale
-
-
-def _highs(estimate: Estimate, found: ShownFrame, quantile: float) -> npt.NDArray[np.float64]:
-    """Return the upper ends of the bounded numbers that upper ends of the whole numbers are made of."""
-    wider = replace(found.values, quantile=quantile)
-    highs: npt.NDArray[np.float64] = COLUMNS[type(estimate.value)](estimate, estimate.value, wider).high[found.among]
-    return highs

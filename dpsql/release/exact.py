@@ -130,8 +130,11 @@ def prepare_reading(
         # numbers on selected keys are noised on these, whatever the rows are
         known = (shown_keys if frame.mechanism == KEYS_FIRST else public) if frame.keys else _ONE_KEY
     elif frame.is_frozen:
-        snapshot = side_table.snapshot(name)
-        listed, frozen = held, _of_snapshot(snapshot, held.num_rows) if snapshot else NOTHING_READ
+        listed, frozen = held, NOTHING_READ
+        if snapshot := side_table.snapshot(name):
+            # of keys that the frame got after the snapshot, nobody was counted
+            counts = np.pad(snapshot.values, (0, held.num_rows - len(snapshot.values)))
+            frozen = Exact(None, {PRESENCE: counts}, snapshot.floor)
         # where any key may be shown later, which keys the frame holds by then must not decide what is read of it
         held_keys = frame.mechanism != KEYS_FIRST
     kind: Kind = "groups"
@@ -176,12 +179,6 @@ def _require_rows(reading: Reading, runtime: Runtime) -> None:
     if reading.coverage and not bounded.coverage:
         apart = reading.coverage
         require_runs(frame, apart.coverage, apart.sql(STAND_IN_SALT), reading.public, runtime.engine)
-
-
-def _of_snapshot(snapshot: Snapshot, keys: int) -> Exact:
-    """The frozen counts over so many keys: of those that the frame got later, nobody was counted."""
-    counts = np.pad(snapshot.values, (0, keys - len(snapshot.values)))
-    return Exact(None, {PRESENCE: counts}, snapshot.floor)
 
 
 def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> Exact:

@@ -8,7 +8,7 @@ neither (docs/proofs/left-out.md, Theorem 3).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -40,22 +40,6 @@ _MOST_CUT_BITS = 60
 """The largest cut, in lattice steps, is two to this power."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """A number of rows left out that is to be drawn.
-
-    Attributes:
-        serving: how it is served.
-        covered: the statistic whose bounds are measured.
-        groups: what is stored of its groups and its cut.
-
-    """
-
-    serving: Serving
-    covered: Statistic
-    groups: MeasuredGroups
-
-
 def require_left_out_runs(offer: Offer, runtime: Runtime) -> None:
     """Find out that what bounds leave out can be read, of an offer that draws it; reads nothing.
 
@@ -63,7 +47,7 @@ def require_left_out_runs(offer: Offer, runtime: Runtime) -> None:
         ReleaseError, SchemaError: as `prepare_stage`.
 
     """
-    frame, covered = offer.query.frame, [_covered(one) for one in _drawn(offer)]
+    frame, covered = offer.query.frame, [_covered(one) for one in offer.left_out_drawn]
     sql = write_left_out(frame, [(one, 0) for one in covered], STAND_IN_SALT)
     listed = no_keys(frame) if frame.has_private_keys else public_key_table(frame, runtime)
     require_runs(frame, covered, sql, listed, runtime.engine)
@@ -71,7 +55,7 @@ def require_left_out_runs(offer: Offer, runtime: Runtime) -> None:
 
 def hold_for_left_out(offer: Offer, reading: Reading | None, salt: bytes, runtime: Runtime) -> None:
     """Let the reading of the numbers, and that of what bounds leave out, share a table; after a charge for both."""
-    frame, measured = offer.query.frame, [_covered(one) for one in _drawn(offer)]
+    frame, measured = offer.query.frame, [_covered(one) for one in offer.left_out_drawn]
     if reading:
         hold_kept(reading.bounded, measured, salt, reading.public, runtime)
         hold_pairs(frame, numbers_of(offer.drawn), reading.public, runtime)
@@ -114,62 +98,59 @@ def release_left_out(offer: Offer, keys: pa.Table | None, charged: Charged, runt
     measured, listed = _measured(offer, keys, runtime, inquiry.left_out_share)
     exact: Mapping[Statistic, int] = {}
     if listed is None or listed.num_rows:
-        cuts = [(one.covered, one.groups.cut_exponent) for one in measured]
+        cuts = [(_covered(one), groups.cut_exponent) for one, groups in measured]
         salt = bounding_salt(frame, runtime)
         exact = read_left_out(frame, cuts, salt, runtime, listed, inquiry.timeout_seconds)
-    for one in measured:
-        level, pin = one.serving.level, one.serving.pin
+    for serving, groups in measured:
+        level, pin = serving.level, serving.pin
         noise = runtime.noise_source.draw(RoundedGaussian(level.sigma * 2.0**PART_BITS), 1)
         point = Point(
             statistic_hash=pin.statistic_hash,
             rho_nano=pin.rho_nano,
             frame_hash=pin.statistic_hash,
-            values=noise + exact.get(one.covered, 0),
+            values=noise + exact.get(_covered(serving), 0),
             lattice_exponent=-PART_BITS,
             sigma=level.sigma,
             tau=None,
             threshold_delta_units=0,
-            source_rho_nano=_paid_with(one.serving, side_table),
+            source_rho_nano=_paid_with(serving, side_table),
         )
-        store_beside(point, charged, frame, side_table, pins=(pin,), measured_groups=(one.groups,))
+        store_beside(point, charged, frame, side_table, pins=(pin,), measured_groups=(groups,))
 
 
 def _measured(
     offer: Offer, keys: pa.Table | None, runtime: Runtime, share: float
-) -> tuple[list[_Measured], pa.Table | None]:
-    """Return what is to be drawn, and the keys of its groups: shown or public ones, and none without GROUP BY."""
+) -> tuple[list[tuple[Serving, MeasuredGroups]], pa.Table | None]:
+    """Return what is to be drawn, with what is stored of its groups and its cut, and the keys of these groups.
+
+    The keys are shown or public ones; without GROUP BY there are none.
+    """
     frame, side_table = offer.query.frame, runtime.state.side_table
-    drawn = _drawn(offer)
     selected = selected_ids(frame, keys, runtime) if keys is not None else None
     found = shown_frame(offer, side_table, selected=selected)
     linears = {one.covered: one.value.linear for one in offer.query.estimates if isinstance(one.value, LinearValue)}
     levels = {one.level.statistic: one.disclosed.rho_nano for one in offer.servings if one is not offer.presence}
     measured = []
-    for serving in drawn:
-        covered, level, pin = _covered(serving), serving.level, serving.pin
+    for serving in offer.left_out_drawn:
+        covered, pin = _covered(serving), serving.pin
         shown, sigma = shown_sum(linears[covered], found)
         least = LEAST_CUT_OF_ROWS if covered.kind == "rows" else covered.lattice_exponent
         most = covered.lattice_exponent + _MOST_CUT_BITS
         # its own level, which is less than the level that is asked for
-        own_rho = 0.5 / level.sigma**2
+        own_rho = 0.5 / serving.level.sigma**2
         cut = cut_exponent(shown, sigma, own_rho, share, least, most)
         ids = found.shown.astype(np.int64) if frame.has_private_keys else None
-        measured.append(
-            _Measured(
-                serving,
-                covered,
-                MeasuredGroups(
-                    pin.statistic_hash,
-                    pin.rho_nano,
-                    cut,
-                    shown,
-                    sigma,
-                    ids,
-                    presence_rho_nano=offer.presence.disclosed.rho_nano,
-                    number_rho_nano=levels.get(linears[covered].statistic or PRESENCE, 0),
-                ),
-            )
+        groups = MeasuredGroups(
+            pin.statistic_hash,
+            pin.rho_nano,
+            cut,
+            shown,
+            sigma,
+            ids,
+            presence_rho_nano=offer.presence.disclosed.rho_nano,
+            number_rho_nano=levels.get(linears[covered].statistic or PRESENCE, 0),
         )
+        measured.append((serving, groups))
     if frame.has_private_keys:
         return measured, stored_keys(frame, side_table).take(to_arrow(found.shown))
     return measured, public_key_table(frame, runtime)
@@ -221,11 +202,6 @@ def write_left_out(
     if isinstance(pairs, KeptPairs):
         return pairs.left_out_sql(measured, are_listed=are_listed)
     return left_out_sql(frame, measured, salt, formulation=formulation, pairs=pairs, are_listed=are_listed)
-
-
-def _drawn(offer: Offer) -> list[Serving]:
-    """Return the servings of an offer whose numbers of rows left out are to be drawn."""
-    return [one for one in offer.left_out if one.is_drawn]
 
 
 def _paid_with(serving: Serving, side_table: SideTable) -> int | None:

@@ -80,9 +80,14 @@ class Offer:
         return tuple(serving for serving in self.servings if serving.level.statistic.kind in LEFT_OUT_KINDS)
 
     @property
+    def left_out_drawn(self) -> tuple[Serving, ...]:
+        """Servings of the numbers of rows left out that are drawn."""
+        return tuple(one for one in self.left_out if one.is_drawn)
+
+    @property
     def draws_left_out(self) -> bool:
         """Return whether a number of rows left out is drawn."""
-        return any(one.is_drawn for one in self.left_out)
+        return bool(self.left_out_drawn)
 
     @property
     def drawn(self) -> tuple[Statistic, ...]:

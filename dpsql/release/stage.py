@@ -231,11 +231,7 @@ def release_frame(
         marks=values.marks,
         lists=_new_lists(frame, runtime),
         # a number of rows left out is pinned with its draw, which follows
-        pins=[
-            serving.pin
-            for serving in part.servings
-            if inquiry.is_shown and not (serving.is_drawn and serving.level.statistic.kind in LEFT_OUT_KINDS)
-        ],
+        pins=tuple(one.pin for one in part.servings if inquiry.is_shown and one not in part.left_out_drawn),
         drawn_once=inquiry.drawn_once,
     )
     state.side_table.store(frame_hash(frame), additions)

@@ -117,8 +117,7 @@ def release_stages(
         if stage.on_shown_keys:
             shown = shown_together([one.offer for one in released], runtime)
             add_keys(stage.parts[0].frame, shown, runtime)
-        is_ready = first is not None and not released
-        prepared = first if first and is_ready else stage.prepared(runtime, shown)
+        prepared = first if first and not released else stage.prepared(runtime, shown)
         before = Charged() if released else inquiry.first_charge
         if any(part.auto for part in stage.parts):
             before += inquiry.auto_charge
