@@ -18,9 +18,8 @@ from dpsql.errors import AccessError, CalibrationError
 from dpsql.features.key_rounds import KeyRounds
 from dpsql.features.kinds import kind_of
 from dpsql.model.private_query import PrivateQuery
-from dpsql.release.inquiry import Inquiry
 from dpsql.release.offer import current, price_of
-from dpsql.release.runtime import Runtime
+from dpsql.release.runtime import Inquiry, Runtime
 from dpsql.release.stages import release_stages
 from dpsql.state import Charged, ChargeItem, State
 

@@ -24,10 +24,9 @@ from dpsql.receipts.asked_columns import asked_columns
 from dpsql.receipts.nothing_shown import frame_reason, with_remarks
 from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
-from dpsql.release.inquiry import Inquiry
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, price_of
-from dpsql.release.runtime import Runtime, hold_shared_pairs
+from dpsql.release.runtime import Inquiry, Runtime, hold_shared_pairs
 from dpsql.release.stage import Prepared
 from dpsql.release.stages import Released, Stage, offers_of_stages, release_stages
 from dpsql.state import State

@@ -64,13 +64,12 @@ from dpsql.receipts.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.receipts.receipt import Receipt
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.exact import Reading, prepare_reading
-from dpsql.release.inquiry import Claim, Inquiry
 from dpsql.release.left_out import SHARE, SHARE_OF_TARGET
 from dpsql.release.left_out_stage import hold_for_left_out, numbers_alone, require_left_out_runs
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, with_caps
 from dpsql.release.points import shown_frame
-from dpsql.release.runtime import Runtime, bounding_salt
+from dpsql.release.runtime import Claim, Inquiry, Runtime, bounding_salt
 from dpsql.release.stage import (
     NO_VALUES,
     FrameValues,

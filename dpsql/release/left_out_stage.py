@@ -24,15 +24,14 @@ from dpsql.model.estimates import LinearValue
 from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.operations.row_sql import STAND_IN_SALT
-from dpsql.release.bound_effects import shown_sum
 from dpsql.release.exact import Reading, no_keys, public_key_table, require_runs
-from dpsql.release.inquiry import Inquiry
 from dpsql.release.left_out import LEAST_CUT_OF_ROWS, cut_exponent
+from dpsql.release.noisy_table import shown_sum
 from dpsql.release.number_threshold import shown_beside
 from dpsql.release.offer import Offer
 from dpsql.release.points import shown_frame, stored_keys
 from dpsql.release.round_keys import selected_ids
-from dpsql.release.runtime import Runtime, bounding_salt, hold_kept, hold_pairs, read_units
+from dpsql.release.runtime import Inquiry, Runtime, bounding_salt, hold_kept, hold_pairs, read_units
 from dpsql.release.stored_beside import store_beside
 from dpsql.state import Charged, MeasuredGroups, Point, SideTable, to_arrow
 

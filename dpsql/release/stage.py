@@ -22,13 +22,12 @@ from dpsql.model.identity import frame_hash
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.release.changed_tables import change_sentences, tell_curator
 from dpsql.release.exact import NOTHING_READ, Exact, Reading, prepare_reading, read_coverage, read_exact
-from dpsql.release.inquiry import Inquiry
 from dpsql.release.left_out_stage import hold_for_left_out, release_left_out, require_left_out_runs
 from dpsql.release.offer import Offer
 from dpsql.release.points import new_points
 from dpsql.release.public_lists import PublicLists, list_blob
 from dpsql.release.round_keys import add_keys
-from dpsql.release.runtime import Runtime, bounding_frames, bounding_salt, read_marks
+from dpsql.release.runtime import Inquiry, Runtime, bounding_frames, bounding_salt, read_marks
 from dpsql.release.stored_beside import store_beside
 from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, TableMark
 

@@ -14,18 +14,12 @@ import pyarrow as pa
 from dpsql.cascade.reader import Reader
 from dpsql.model.private_query import FrameQuery
 from dpsql.release.exact import no_keys
-from dpsql.release.inquiry import Claim, Inquiry
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, offers_of
 from dpsql.release.round_keys import add_keys
-from dpsql.release.runtime import Runtime
+from dpsql.release.runtime import Claim, Inquiry, Runtime
 from dpsql.release.stage import NOTHING_EARLIER, Prepared, prepare, release_prepared
 from dpsql.state import Charged, State
-
-
-def as_offered(offer: Offer) -> Offer:
-    """Return an offer as it is."""
-    return offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +31,7 @@ class Stage:
         reader: who asks, with what earlier stages leave of their clearance.
         keys: keys of the groups that a frame of other rows is outside of.
         on_shown_keys: whether the numbers are released on the keys that the stages before have shown.
-        served: changes how a frame is served, by what is stored.
+        served: changes how a frame is served, by what is stored; None if nothing does.
         drawn_once: whether each frame is drawn a single time, as a round of key selection is.
         claim: the most that the query may be charged, if its charge follows from the stages before.
 
@@ -47,7 +41,7 @@ class Stage:
     reader: Reader
     keys: pa.Table | None = None
     on_shown_keys: bool = False
-    served: Callable[[Offer], Offer] = as_offered
+    served: Callable[[Offer], Offer] | None = None
     drawn_once: bool = False
     claim: Claim | None = None
 
@@ -58,7 +52,8 @@ class Stage:
             AccessError, CalibrationError: as `offers_of`.
 
         """
-        return tuple(map(self.served, offers_of(self.parts, state, self.reader)))
+        offers = offers_of(self.parts, state, self.reader)
+        return tuple(map(self.served, offers)) if self.served else offers
 
     def prepared(self, runtime: Runtime, shown: pa.Table | None = None) -> Prepared:
         """Find out how the frames are served, and that they can be released; charges, stores and reads nothing.
