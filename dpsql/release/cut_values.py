@@ -16,7 +16,8 @@ from dpsql.bound.unit_histograms import NORM_PLACES, NORM_STEPS_PER_DOUBLING
 from dpsql.bound.value_steps import VALUE_BITS, VALUE_EXPONENT
 from dpsql.model.estimates import ValueBounds
 from dpsql.model.private_query import AutoBounds, FrameQuery
-from dpsql.release.coverage import ERROR, Line
+from dpsql.release.coverage import ERROR
+from dpsql.release.coverage_places import Line
 from dpsql.release.estimates import Floats
 from dpsql.state import Point, SideTable
 

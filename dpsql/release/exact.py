@@ -297,12 +297,7 @@ def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
 
 
 def read_coverage(
-    bounded: Bounded,
-    salt: bytes,
-    engine: Engine,
-    *,
-    listed_keys: pa.Table | None,
-    timeout_seconds: float | None,
+    bounded: Bounded, salt: bytes, engine: Engine, listed_keys: pa.Table | None, timeout_seconds: float | None
 ) -> Places:
     """Return the number of units in each place, of a query that reads nothing else.
 

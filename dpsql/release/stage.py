@@ -174,9 +174,7 @@ def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_sec
     if reading.due:
         exact = read_exact(reading, salt, runtime, timeout_seconds)
     if apart and not exact.values.keys() >= set(apart.coverage):
-        covered = read_coverage(
-            apart, salt, runtime.engine, listed_keys=reading.public, timeout_seconds=timeout_seconds
-        )
+        covered = read_coverage(apart, salt, runtime.engine, reading.public, timeout_seconds)
         exact = replace(exact, values={**exact.values, **covered})
     if reading.frozen and exact.new_keys is not None:
         add_keys(frame, exact.new_keys, runtime)

@@ -135,8 +135,8 @@ def watched(beside: duckdb.DuckDBPyConnection) -> Iterator[Worlds]:
         worlds.left_out.update({(frame, statistic): (one[statistic], other[statistic]) for statistic in one})
         return one
 
-    def covering(bounded: Bounded, salt: bytes, engine: Engine, **named: Any) -> Places:
-        one, other = (read_coverage(bounded, salt, each, **named) for each in (engine, worlds.engine))
+    def covering(bounded: Bounded, salt: bytes, engine: Engine, *of: Any) -> Places:
+        one, other = (read_coverage(bounded, salt, each, *of) for each in (engine, worlds.engine))
         worlds.found.update({(bounded.frame, each): (_places(one[each]), _places(other[each])) for each in one})
         return one
 
