@@ -92,13 +92,13 @@ def release_left_out(offer: Offer, keys: pa.Table | None, charged: Charged, runt
 
     """
     frame, side_table = offer.query.frame, runtime.state.side_table
+    salt = bounding_salt(frame, runtime)
     if keys is not None:
         keys = shown_beside(offer, keys, runtime)
     measured, listed = _measured(offer, keys, runtime, inquiry.left_out_share)
     exact: Mapping[Statistic, int] = {}
     if listed is None or listed.num_rows:
         cuts = [(_covered(one), groups.cut_exponent) for one, groups in measured]
-        salt = bounding_salt(frame, runtime)
         exact = read_left_out(frame, cuts, salt, runtime, listed, inquiry.timeout_seconds)
     for serving, groups in measured:
         level, pin = serving.level, serving.pin
