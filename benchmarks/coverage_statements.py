@@ -28,10 +28,11 @@ from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import BUCKETS, first_end
 from dpsql.model.frame import NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
-from dpsql.release import points, stage
+from dpsql.release import noisy_table, stage
 from dpsql.release.coverage import Kept, kept_of
-from dpsql.release.exact import Exact, Reading, Runtime, read_exact
+from dpsql.release.exact import Exact, Reading, read_exact
 from dpsql.release.points import noisy_places
+from dpsql.release.runtime import Runtime
 
 Integers = npt.NDArray[np.int64]
 _SAMPLES = Path(__file__).parent.parent / "sample_data"
@@ -104,7 +105,7 @@ def _listening(
         read.append({"sigma": sigma, "end": end, "most": most, **named})
         return kept_of(noisy, sigma, end, most, **named)
 
-    with patch.object(stage, "read_exact", reading), patch.object(points, "kept_of", kept):
+    with patch.object(stage, "read_exact", reading), patch.object(noisy_table, "kept_of", kept):
         yield
 
 

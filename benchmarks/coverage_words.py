@@ -32,8 +32,8 @@ from dpsql.model.identity import frame_hash
 from dpsql.noise.entropy import NoiseSource
 from dpsql.receipts import coverage_receipt, phrases
 from dpsql.receipts.coverage_lines import CoverageReceipt
-from dpsql.release.bound_effects import kept_shares
 from dpsql.release.coverage import Kept
+from dpsql.release.noisy_table import kept_shares
 from dpsql.sql.statements import SelectStatement, read_statement
 
 Floats = npt.NDArray[np.float64]

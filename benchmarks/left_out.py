@@ -39,7 +39,7 @@ from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.left_out import PART_BITS
 from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.release import left_out_stage
-from dpsql.release.left_out_values import read_left_out
+from dpsql.release.left_out_stage import read_left_out
 from tests.end_to_end.prepared import with_own_state
 from tests.noise_sources import seeded_noise
 

@@ -22,7 +22,8 @@ from dpsql.errors import DpsqlError, ReleaseError
 from dpsql.model.private_query import PrivateQuery
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.release import exact
-from dpsql.release.exact import Reading, Runtime, public_key_table
+from dpsql.release.exact import Reading, public_key_table
+from dpsql.release.runtime import Runtime
 from dpsql.session.runner import StatementRunner
 from dpsql.session.session import Analyst, LazyState
 from dpsql.sql.statements import SelectStatement, read_statement

@@ -33,8 +33,8 @@ from dpsql.model.frame import KEYS_FIRST, NANO, Statistic
 from dpsql.model.private_query import AutoBounds, AutoGroups, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.features.auto import GROUPS, with_max_groups
-from dpsql.release.exact import Runtime, prepare_reading, public_key_table, require_runs
-from dpsql.release.held_pairs import hold_pairs, read_units
+from dpsql.release.exact import prepare_reading, public_key_table, require_runs
+from dpsql.release.runtime import Runtime, hold_pairs, read_units
 from dpsql.release.stored_beside import release_places
 from dpsql.state import Charged, ChargeItem, Point, State
 

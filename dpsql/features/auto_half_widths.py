@@ -47,8 +47,7 @@ from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.estimates import QUANTILES
-from dpsql.release.offer import Offer
-from dpsql.release.offer_caps import with_caps
+from dpsql.release.offer import Offer, with_caps
 from dpsql.release.stages import Stage
 from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem, State, delta_units_up
 

@@ -15,7 +15,7 @@ from dpsql.model.estimates import NotFound
 from dpsql.model.frame import Frame
 from dpsql.model.private_query import AutoBounds, AutoGroups, FrameQuery
 from dpsql.plan.features.auto import with_max_groups
-from dpsql.release.charge_items import draw_price
+from dpsql.release.offer import draw_price
 from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem, delta_units_up
 
 

@@ -37,10 +37,10 @@ from dpsql.receipts.offer_receipt import asked_sigmas, column_receipts, make_rec
 from dpsql.receipts.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.estimates import NoisyValues, linear_value, noise_sigma
-from dpsql.release.exact import Runtime
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, offers_of
 from dpsql.release.points import Agreed, served_point
+from dpsql.release.runtime import Runtime
 from dpsql.release.stages import Released, Stage
 from dpsql.state import SideTable, State, to_arrow
 

@@ -26,8 +26,7 @@ from dpsql.receipts import level_words, words
 from dpsql.receipts.offer_receipt import may_have_threshold
 from dpsql.receipts.plan_rows import Row
 from dpsql.release.estimates import QUANTILES
-from dpsql.release.offer import Offer
-from dpsql.release.stages import amounts_of
+from dpsql.release.offer import Offer, amounts_of
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Spent, State
 
 _MOST_NANO = 10**15

@@ -17,8 +17,7 @@ from dpsql.model.private_query import FrameQuery, PrivateQuery, Request
 from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt, SetReceipt
-from dpsql.release.offer import Offer
-from dpsql.release.stages import amounts_of
+from dpsql.release.offer import Offer, amounts_of
 from dpsql.state import DELTA_UNITS_PER_ONE
 
 

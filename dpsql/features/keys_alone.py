@@ -17,8 +17,8 @@ from dpsql.model.query_kinds import KeysAlone
 from dpsql.receipts.nothing_shown import threshold_reason
 from dpsql.receipts.plan_rows import Row, price_rows
 from dpsql.receipts.receipt import Receipt
-from dpsql.release.exact import Runtime
 from dpsql.release.offer import Offer
+from dpsql.release.runtime import Runtime
 from dpsql.release.stages import Released, Stage, shown_together
 from dpsql.state import State
 

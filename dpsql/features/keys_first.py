@@ -43,12 +43,12 @@ from dpsql.receipts.nothing_shown import asked_at, frame_reason, threshold_reaso
 from dpsql.receipts.picked_rows import with_picked_rows
 from dpsql.receipts.plan_rows import Row, amount_rows, offer_rows
 from dpsql.receipts.receipt import Receipt
-from dpsql.release.exact import Runtime
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.number_threshold import hiding_statistic, shown_beside, threshold_of, with_threshold
-from dpsql.release.offer import Offer
+from dpsql.release.offer import Offer, amounts_of
 from dpsql.release.round_keys import selected_ids
-from dpsql.release.stages import Released, Stage, amounts_of, offers_of_stages
+from dpsql.release.runtime import Runtime
+from dpsql.release.stages import Released, Stage, offers_of_stages
 from dpsql.state import State
 
 _PART_OF_KEYS = (3, 5)

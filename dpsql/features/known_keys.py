@@ -18,10 +18,9 @@ from dpsql.errors import AccessError, CalibrationError
 from dpsql.features.key_rounds import KeyRounds
 from dpsql.features.kinds import kind_of
 from dpsql.model.private_query import PrivateQuery
-from dpsql.release.exact import Runtime
-from dpsql.release.inquiry import Inquiry
-from dpsql.release.offer import current
-from dpsql.release.stages import price_of, release_stages
+from dpsql.release.offer import current, price_of
+from dpsql.release.runtime import Inquiry, Runtime
+from dpsql.release.stages import release_stages
 from dpsql.state import Charged, ChargeItem, State
 
 

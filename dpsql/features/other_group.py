@@ -29,12 +29,12 @@ from dpsql.receipts.nothing_shown import asked_at, threshold_reason
 from dpsql.receipts.offer_receipt import column_receipts
 from dpsql.receipts.plan_rows import Row, expected_error, offer_rows, price_rows, statistic_row
 from dpsql.receipts.receipt import Receipt
-from dpsql.release.claims import Claim
-from dpsql.release.exact import Runtime, no_keys
+from dpsql.release.exact import no_keys
 from dpsql.release.noisy_table import noisy_table
-from dpsql.release.offer import Offer, offers_of
+from dpsql.release.offer import Offer, amounts_of, offers_of
 from dpsql.release.points import shown_key_table
-from dpsql.release.stages import Released, Stage, amounts_of
+from dpsql.release.runtime import Claim, Runtime
+from dpsql.release.stages import Released, Stage
 from dpsql.state import State, texts_to_arrow
 
 

@@ -25,13 +25,11 @@ from dpsql.receipts.nothing_shown import frame_reason, with_remarks
 from dpsql.receipts.offer_receipt import asked_columns, make_receipt, with_price
 from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
-from dpsql.release.exact import Runtime
-from dpsql.release.held_pairs import hold_shared_pairs
-from dpsql.release.inquiry import Inquiry
 from dpsql.release.noisy_table import noisy_table
-from dpsql.release.offer import Offer
+from dpsql.release.offer import Offer, price_of
+from dpsql.release.runtime import Inquiry, Runtime, hold_shared_pairs
 from dpsql.release.stage import Prepared
-from dpsql.release.stages import Released, Stage, offers_of_stages, price_of, release_stages
+from dpsql.release.stages import Released, Stage, offers_of_stages, release_stages
 from dpsql.state import State
 
 if TYPE_CHECKING:

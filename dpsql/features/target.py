@@ -59,20 +59,17 @@ from dpsql.receipts.nothing_shown import with_remarks
 from dpsql.receipts.offer_receipt import asked_sigmas, column_receipts, with_price
 from dpsql.receipts.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.receipts.receipt import Receipt
-from dpsql.release.claims import Claim
 from dpsql.release.estimates import noise_sigma
-from dpsql.release.exact import Reading, Runtime, prepare_reading
-from dpsql.release.inquiry import Inquiry
+from dpsql.release.exact import Reading, prepare_reading
 from dpsql.release.left_out import SHARE, SHARE_OF_TARGET
 from dpsql.release.left_out_stage import hold_for_left_out, numbers_alone, require_left_out_runs
 from dpsql.release.noisy_table import noisy_table
-from dpsql.release.offer import Offer
-from dpsql.release.offer_caps import with_caps
+from dpsql.release.offer import Offer, with_caps
 from dpsql.release.points import shown_frame
+from dpsql.release.runtime import Claim, Inquiry, Runtime, bounding_salt
 from dpsql.release.stage import (
     NO_VALUES,
     FrameValues,
-    bounding_salt,
     charge_offers,
     prepare,
     read_frame,

@@ -17,10 +17,10 @@ from dpsql.model.estimates import Estimate, LinearValue, NoValue, Quantile, Rati
 from dpsql.model.frame import PRESENCE, Norm, Statistic
 from dpsql.model.private_query import EachKey, FrameQuery
 from dpsql.model.query_kinds import RelativeError
-from dpsql.release.bound_effects import left_out_numbers
 from dpsql.release.estimates import Floats
 from dpsql.release.left_out import LeftOut
 from dpsql.release.missing_people import most_missing
+from dpsql.release.noisy_table import left_out_numbers
 from dpsql.release.offer import Offer
 from dpsql.release.points import served_point
 from dpsql.state import SideTable

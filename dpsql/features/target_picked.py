@@ -15,9 +15,8 @@ from dpsql.model.query_kinds import RelativeError
 from dpsql.model.top_rows import TopRows
 from dpsql.release.estimates import Floats, NoisyFrame
 from dpsql.release.offer import Offer
-from dpsql.release.picked_rows import row_threshold
 from dpsql.release.points import ShownFrame, stored_keys
-from dpsql.release.top_rows import Integers, RowOrder, picked_places, row_order, selection_of, wider_of
+from dpsql.release.top_rows import Integers, RowOrder, picked_places, row_order, row_threshold, selection_of, wider_of
 from dpsql.state import SideTable, to_arrow, to_numpy
 
 

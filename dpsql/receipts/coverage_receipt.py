@@ -16,10 +16,10 @@ from dpsql.model.private_query import FrameQuery
 from dpsql.receipts import coverage_words, phrases
 from dpsql.receipts.coverage_lines import CoverageReceipt
 from dpsql.receipts.receipt import Receipt
-from dpsql.release.bound_effects import kept_shares, left_out_numbers
 from dpsql.release.coverage import MUCH, Kept
 from dpsql.release.cut_values import most_cut
 from dpsql.release.left_out import LeftOut, LeftOutReceipt
+from dpsql.release.noisy_table import kept_shares, left_out_numbers
 from dpsql.release.offer import Offer
 from dpsql.release.points import shown_ids
 from dpsql.state import SideTable

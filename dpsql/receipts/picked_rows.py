@@ -12,9 +12,17 @@ from dpsql.receipts.phrases import listed
 from dpsql.receipts.receipt import Receipt
 from dpsql.release.estimates import Floats
 from dpsql.release.offer import Offer
-from dpsql.release.picked_rows import row_threshold, selected_rows
 from dpsql.release.points import ShownFrame, shown_frame
-from dpsql.release.top_rows import RowOrder, order_factor, picked_places, row_order, side_of, wider_of
+from dpsql.release.top_rows import (
+    RowOrder,
+    order_factor,
+    picked_places,
+    row_order,
+    row_threshold,
+    selected_rows,
+    side_of,
+    wider_of,
+)
 from dpsql.state import SideTable
 
 _MUCH = 1.01

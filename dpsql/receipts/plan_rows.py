@@ -22,8 +22,7 @@ from dpsql.receipts import words
 from dpsql.receipts.offer_receipt import column_receipts, notes
 from dpsql.receipts.receipt import ColumnReceipt
 from dpsql.release.estimates import Z_95, noise_sigma
-from dpsql.release.offer import Offer, shown_threshold
-from dpsql.release.stages import amounts_of
+from dpsql.release.offer import Offer, amounts_of, shown_threshold
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO
 
 Row = tuple[str, str, str]

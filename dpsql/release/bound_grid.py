@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.release.bound_errors import PEOPLE, ROWS, Pairs
+from dpsql.release.bound_errors import PEOPLE, ROWS, Bounds, Pairs
 from dpsql.release.raw_groups import ValueSpread
-
-Bounds = tuple[float, float]
 
 MOST = 1000
 """The largest number of groups or rows that is compared."""

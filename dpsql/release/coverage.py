@@ -13,13 +13,10 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
-from dpsql.bound.coverage import BUCKETS
+from dpsql.bound.coverage import BUCKETS, CORNERS
 from dpsql.release.coverage_places import Line, Places
-from dpsql.release.ratio_estimate import Share, ratio_share
-
-Floats = npt.NDArray[np.float64]
+from dpsql.release.estimates import Z_95, Floats
 
 MUCH = 0.95
 """The share that bounds are advised to leave."""
@@ -39,6 +36,22 @@ _TOLD_OF_SEEMING = 1.0 / 6.0
 """The least part beyond must be this much of the part that seems to be there, or a smaller size is looked for."""
 _MEAN_SIZE = 0.7
 """Size of a unit by the end of its bucket, as a rule."""
+_SURE = 5.0
+"""Standard deviations of noise above which a bucket surely holds units."""
+_NARROW = 0.1
+"""Sizes count as far as noise leaves their sum known to this part of it, up and down."""
+_WIDEST = 0.2
+"""Half of the widest interval with which a share is used: else there are too few units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The share that bounding leaves of what units up to a size have, with its interval."""
+
+    value: float
+    low: float
+    high: float
+    size: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +118,7 @@ def kept_of(
         statements: number of histograms whose statements are made together.
 
     """
-    ratio = ratio_share(noisy, sigma, end, most)
+    ratio = _ratio_share(noisy, sigma, end, most)
     places, factors = Places(noisy, sigma, end, most, largest), _factors(statements)
     shares = {bucket: share for bucket in range(BUCKETS) if (share := _share(places, bucket, factors))}
     if not shares:
@@ -187,3 +200,52 @@ def _chosen(places: Places, parts: dict[int, float]) -> int:
         if seeming <= _SHORT or parts[bucket] >= _TOLD_OF_SEEMING * seeming:
             return bucket
     return max(parts)
+
+
+def _ratio_share(noisy: Floats, sigma: float, end: float, most: float) -> Share | None:
+    """Return the share by which the ratio estimate of a number without its bounds divides.
+
+    It is what bounding leaves of units up to a size, or None if too few units tell.
+
+    The size is the end of the last bucket that surely holds units. It is a later one if the sum of sizes is well known
+    up to there, because a few units may have much. The share has an interval of its own, too. So a stored answer with
+    ``dp_unbounded`` stays as it was, whatever else a receipt says of coverage.
+
+    *Guarantee*: the interval holds the share with about 95 %. *Source*: docs/proofs/coverage.md, "The ratio estimate".
+
+    Args:
+        noisy: units in each place; shape (PLACES,).
+        sigma: standard deviation of each.
+        end: size at which the first bucket ends.
+        most: what may be left of any unit.
+
+    """
+    corners = noisy[:-1].reshape(BUCKETS, CORNERS)
+    ends = end * np.ldexp(1.0, np.arange(BUCKETS))
+    sizes, left = np.outer(ends, [0.0, 1.0, 0.0, 1.0]), np.outer(np.minimum(ends, most), [0.0, 0.0, 1.0, 1.0])
+    whole = np.cumsum((sizes * corners).sum(axis=1))
+    whole_noise = Z_95 * sigma * np.sqrt(np.cumsum((sizes**2).sum(axis=1)))
+    sure = np.flatnonzero(corners.sum(axis=1) > _SURE * math.sqrt(CORNERS) * sigma)
+    told = np.flatnonzero(whole_noise <= _NARROW * whole)
+    count = max([0, *(sure + 1), *(told + 1)])
+    if not count or whole[count - 1] <= 0.0:
+        return None
+    share = min(1.0, max(0.0, float((left * corners)[:count].sum() / whole[count - 1])))
+    width = (
+        Z_95 * math.sqrt(_variance(corners[:count], (left - share * sizes)[:count], sigma)) / float(whole[count - 1])
+    )
+    if width > _WIDEST:
+        return None
+    return Share(share, max(0.0, share - width), min(1.0, share + width), float(ends[count - 1]))
+
+
+def _variance(told: Floats, scores: Floats, sigma: float) -> float:
+    """Return the variance of a sum of scores: of the noise, and of where units stand.
+
+    Which groups of a unit are left varies by no more than its place does, so the second counts twice.
+    """
+    units = np.maximum(told, 0.0)
+    number = units.sum(axis=1)
+    means = np.divide((units * scores).sum(axis=1), number, out=np.zeros_like(number), where=number > 0.0)
+    spread = np.maximum((units * scores**2).sum(axis=1) - number * means**2, 0.0)
+    return float(sigma**2 * (scores**2).sum() + 2.0 * spread.sum())

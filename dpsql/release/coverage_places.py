@@ -9,11 +9,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dpsql.bound.coverage import BUCKETS, CORNERS
-
-Floats = npt.NDArray[np.float64]
+from dpsql.release.estimates import Floats
 
 _MORE_UNITS = 4.0
 """Units more in each corner when the spread of roundings is computed: few units have a spread that they do not show."""

@@ -18,9 +18,8 @@ from dpsql.model.estimates import ValueBounds
 from dpsql.model.private_query import AutoBounds, FrameQuery
 from dpsql.release.coverage import ERROR
 from dpsql.release.coverage_places import Line
+from dpsql.release.estimates import Floats
 from dpsql.state import Point, SideTable
-
-Floats = npt.NDArray[np.float64]
 
 _FURTHEST = VALUE_BITS + 1
 VALUE_PLACES = 2 * _FURTHEST + 1

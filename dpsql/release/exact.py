@@ -13,12 +13,10 @@ have a value never tells what the data lost.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,25 +24,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsql.bound.aggregation import cell_columns
-from dpsql.bound.formulations import Formulation
+from dpsql.bound.coverage import PLACES
 from dpsql.bound.statement import Bounded, Kind
-from dpsql.engine import Engine, ExactTable, Mark, Sandbox, digest
+from dpsql.engine import Engine, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
 from dpsql.model.frame import KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS
-from dpsql.noise.entropy import NoiseSource
 from dpsql.operations.row_sql import STAND_IN_SALT
-from dpsql.release.coverage_values import split_coverage
-from dpsql.release.formulation import choose_formulation
-from dpsql.release.held_rows import read_held_rows
+from dpsql.release.formulation import choose_formulation, read_held_rows
 from dpsql.release.public_lists import PublicLists
+from dpsql.release.runtime import Runtime, read_units
 from dpsql.release.sketch import sketched
-from dpsql.state import Snapshot, State, to_arrow, to_numpy
-
-if TYPE_CHECKING:
-    from dpsql.bound.kept_pairs import KeptPairs
-    from dpsql.bound.pairs import Pairs
+from dpsql.state import Snapshot, to_arrow, to_numpy
 
 
 @dataclass(frozen=True)
@@ -70,61 +62,11 @@ class Exact:
 
 
 NOTHING_READ = Exact(None, {})
+Places = dict[Statistic, npt.NDArray[np.int64]]
+"""Exact values of coverage: the number of units in each place."""
 
 _ONE_KEY = pa.table({"": pa.nulls(1)}).select([])
 """The key of a frame without GROUP BY, which has no columns."""
-
-
-class SharedPairs(Protocol):
-    """Pairs of units and groups that the readings of a question share (`answer.held_pairs`)."""
-
-    @property
-    def marks(self) -> Mapping[str, Mark]:
-        """Marks of the tables as they were when the pairs were made; none before."""
-
-    def serves(self, frame: Frame) -> bool:
-        """Return whether a frame reads these rows by these keys."""
-
-    def keep(self, kept: KeptPairs) -> None:
-        """Let readings of a frame share its pairs after bounds; reads nothing."""
-
-    def read(
-        self,
-        frame: Frame,
-        statistics: Sequence[Statistic],
-        write: Callable[[Formulation, Pairs | KeptPairs | None], str],
-        runtime: Runtime,
-        listed_keys: pa.Table | None,
-        timeout_seconds: float | None,
-    ) -> ExactTable:
-        """Return the exact rows of a statement, which is written over the pairs or over the rows."""
-
-
-@dataclass(frozen=True)
-class Runtime:
-    """What the steps of one question run on.
-
-    Attributes:
-        state: the state file.
-        engine: reads raw rows.
-        sandbox: computes of what may be shown.
-        noise_source: draws all noise.
-        asked_at: to the second; the time that its releases have in the state file. That of their end would tell their
-            reader how long the rows took.
-        logs_changes: whether the log is told where rows changed within a version; not where others read it.
-        until_end: ends with the question, and what it holds with it.
-        held: at most one table of pairs.
-
-    """
-
-    state: State
-    engine: Engine
-    sandbox: Sandbox
-    noise_source: NoiseSource
-    asked_at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC).replace(microsecond=0))
-    logs_changes: bool = True
-    until_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    held: list[SharedPairs] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -188,8 +130,11 @@ def prepare_reading(
         # numbers on selected keys are noised on these, whatever the rows are
         known = (shown_keys if frame.mechanism == KEYS_FIRST else public) if frame.keys else _ONE_KEY
     elif frame.is_frozen:
-        snapshot = side_table.snapshot(name)
-        listed, frozen = held, _of_snapshot(snapshot, held.num_rows) if snapshot else NOTHING_READ
+        listed, frozen = held, NOTHING_READ
+        if snapshot := side_table.snapshot(name):
+            # of keys that the frame got after the snapshot, nobody was counted
+            counts = np.pad(snapshot.values, (0, held.num_rows - len(snapshot.values)))
+            frozen = Exact(None, {PRESENCE: counts}, snapshot.floor)
         # where any key may be shown later, which keys the frame holds by then must not decide what is read of it
         held_keys = frame.mechanism != KEYS_FIRST
     kind: Kind = "groups"
@@ -234,12 +179,6 @@ def _require_rows(reading: Reading, runtime: Runtime) -> None:
     if reading.coverage and not bounded.coverage:
         apart = reading.coverage
         require_runs(frame, apart.coverage, apart.sql(STAND_IN_SALT), reading.public, runtime.engine)
-
-
-def _of_snapshot(snapshot: Snapshot, keys: int) -> Exact:
-    """The frozen counts over so many keys: of those that the frame got later, nobody was counted."""
-    counts = np.pad(snapshot.values, (0, keys - len(snapshot.values)))
-    return Exact(None, {PRESENCE: counts}, snapshot.floor)
 
 
 def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> Exact:
@@ -305,10 +244,9 @@ def _on_held_keys(
 
 def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> pa.Table:
     bounded, listed = reading.bounded, reading.listed
-    for held in runtime.held:
-        if held.serves(bounded.frame):
-            write = partial(bounded.sql, salt)
-            return held.read(bounded.frame, bounded.measured, write, runtime, listed, timeout_seconds).reveal()
+    if runtime.pairs_of(bounded.frame):
+        write = partial(bounded.sql, salt)
+        return read_units(bounded.frame, bounded.measured, write, runtime, listed, timeout_seconds).reveal()
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     if bounded.kind == "groups" and bounded.frame.rows.source:
         return read_held_rows(bounded, salt, runtime.engine, listed, deadline).reveal()
@@ -328,7 +266,7 @@ def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
     """
     covered: Mapping[Statistic, npt.NDArray[np.int64]] = {}
     if "measure" in exact.column_names:
-        exact, covered = split_coverage(reading.bounded.coverage, exact)
+        exact, covered = _split_coverage(reading.bounded.coverage, exact)
     names = reading.bounded.frame.key_columns
     others = [statistic for statistic in reading.due if statistic != PRESENCE]
     columns = {PRESENCE: ("units",)} | {other: cell_columns(i, other) for i, other in enumerate(others, start=1)}
@@ -356,6 +294,38 @@ def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
         for statistic, cells in columns.items()
     }
     return Exact(new_keys, {**vectors, **covered})
+
+
+def read_coverage(
+    bounded: Bounded, salt: bytes, engine: Engine, listed_keys: pa.Table | None, timeout_seconds: float | None
+) -> Places:
+    """Return the number of units in each place, of a query that reads nothing else.
+
+    Raises:
+        EngineError: the engine failed or ran out of time.
+
+    """
+    exact = engine.aggregate_units(
+        bounded.frame.rows_sql.stored_unit,
+        lambda has_one_row: bounded.sql(salt, "one_row" if has_one_row else "groups_first"),
+        listed_keys=listed_keys,
+        timeout_seconds=timeout_seconds,
+    ).reveal()
+    return _places_of(bounded.coverage, exact)
+
+
+def _split_coverage(coverage: Sequence[Statistic], exact: pa.Table) -> tuple[pa.Table, Places]:
+    """Return the groups of ``one_pass_sql``, and the number of units in each place."""
+    is_group = pc.is_null(exact.column("measure"))
+    places = _places_of(coverage, exact.filter(pc.invert(is_group)))
+    return exact.filter(is_group).drop_columns(["measure", "place"]), places
+
+
+def _places_of(coverage: Sequence[Statistic], exact: pa.Table) -> Places:
+    measures, places, units = (to_numpy(exact.column(name)) for name in ("measure", "place", "units"))
+    counts = np.zeros((len(coverage), PLACES), dtype=np.int64)
+    counts[measures - 1, places] = units
+    return dict(zip(coverage, counts, strict=True))
 
 
 def public_key_table(frame: Frame, runtime: Runtime) -> pa.Table | None:

@@ -2,6 +2,11 @@
 
 All formulations have one result. So the choice decides how long a query takes, and nothing that is shown. It follows
 from thresholds that the salt of the frame draws, so no number of rows or units is known to change it.
+
+Rows of a join or a subquery that the query writes are read once, into a temporary table. Sizes of such rows may take as
+long as the rows themselves: a limit stops no join that filters most rows away. So all rows are held, with all that the
+statement reads of them. The sizes are read from the table, and so are the groups. Hence the work grows by about a row
+with a row, and no row is made a second time.
 """
 
 from __future__ import annotations
@@ -11,14 +16,15 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.bound.aggregation import approximate_sizes_sql
+from dpsql.bound.aggregation import HELD_ROWS, approximate_sizes_sql, held_rows_sql
 from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, drawn_factor, fastest, fastest_of_groups
 from dpsql.bound.statement import Bounded
-from dpsql.engine import Engine, seconds_left
+from dpsql.engine import Engine, ExactTable, seconds_left
+from dpsql.engine.connection import Cursor
 from dpsql.errors import EngineError
 from dpsql.model.frame import PRESENCE
 
-_MOST_CHOSEN = 16
+MOST_CHOSEN = 16
 """Up to so many groups of a unit the aggregate in C chooses them without a look at the sizes. Its state has room for
 all of them, so at 64 groups it takes twice the time of a window if most units have one."""
 
@@ -43,7 +49,7 @@ def choose_formulation(
 
     """
     if bounded.kind == "covered_groups":
-        if (bounded.frame.bounding.most_counted or 0) > _MOST_CHOSEN:
+        if (bounded.frame.bounding.most_counted or 0) > MOST_CHOSEN:
             return "groups_first"
         return fastest_of_groups(bounded.frame, has_native=engine.has_native)
     frame = bounded.frame.bounding.finer or bounded.frame
@@ -65,3 +71,43 @@ def choose_formulation(
         factor = drawn_factor(salt, write(None))
         return fastest(frame, others, sizes, factor, has_native=engine.has_native)
     return "groups_first"
+
+
+def read_held_rows(
+    bounded: Bounded, salt: bytes, engine: Engine, listed_keys: pa.Table | None, deadline: float | None
+) -> ExactTable:
+    """Return the exact groups of a statement, over its rows in a temporary table.
+
+    The table ends with the transaction. DuckDB moves it to disk if it does not fit in memory.
+
+    Args:
+        bounded: what is asked of the rows; groups without coverage.
+        salt: the salt of the frame.
+        engine: reads the rows.
+        listed_keys: the keys that its groups are of, if they are known before it.
+        deadline: the end of the time, on the clock `time.monotonic`.
+
+    Raises:
+        EngineError: it failed or ran out of time; the message is constant.
+
+    """
+    frame = bounded.frame.bounding.finer or bounded.frame
+    asked = (PRESENCE, *(one for one in bounded.statistics if one != PRESENCE))
+    made = f"CREATE TEMP TABLE {HELD_ROWS} AS {held_rows_sql(bounded.frame, asked, salt)}"
+    # rows that are cut by windows are not held: their windows are most of the work
+    if chooses_groups(frame) and not (frame.rows_sql.cuts or frame.rows_sql.single):
+
+        def read(cursor: Cursor) -> pa.Table:
+            cursor.rows(made)
+            ((rows,),) = cursor.rows(f"SELECT count(*) FROM temp.main.{HELD_ROWS}")
+            (sizes,) = cursor.rows(approximate_sizes_sql(frame, salt, rows, held_rows=True))
+            formulation = choose_formulation(bounded, salt, engine, listed_keys, deadline, Sizes(*sizes))
+            return cursor.table(bounded.sql(salt, formulation, held_rows=True))
+
+        # what fails here may succeed without the table, which takes memory and disk
+        with contextlib.suppress(EngineError), engine.transaction(seconds_left(deadline)) as transaction:
+            found = transaction.run(read, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
+            return ExactTable(found)
+    return engine.aggregate_units(
+        (), lambda _: bounded.sql(salt), listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
+    )

@@ -18,24 +18,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from dpsql.bound.coverage import numbers_of
 from dpsql.bound.formulations import Formulation, chooses_groups, drawn_factor, fastest_of_groups
 from dpsql.bound.kept_pairs import KEPT_PAIRS, KeptPairs
 from dpsql.bound.pairs import PAIRS, Pairs
-from dpsql.bound.statement import Bounded
-from dpsql.engine import ExactTable, Mark, seconds_left
+from dpsql.engine import Engine, ExactTable, Mark, seconds_left
 from dpsql.engine.connection import Cursor
 from dpsql.engine.transaction import Transaction
-from dpsql.errors import SchemaError
 from dpsql.model.frame import Frame, Statistic
-from dpsql.release.exact import Runtime
-from dpsql.release.offer import Offer
+from dpsql.release.formulation import MOST_CHOSEN
 
 _FEW = 2
 """If at most about one unit in this many has too many groups, groups are chosen for these units alone."""
-
-_MOST_CHOSEN = 16
-"""Up to so many groups of a unit the aggregate in C chooses them without a look at the sizes."""
 
 Write = Callable[[Formulation, Pairs | KeptPairs | None], str]
 """Writes the statement of a reading, over pairs if there are any."""
@@ -44,8 +37,9 @@ Write = Callable[[Formulation, Pairs | KeptPairs | None], str]
 class HeldPairs:
     """The pairs of one question, from its first reading to its end."""
 
-    def __init__(self, pairs: Pairs, listed: pa.Table | None) -> None:
+    def __init__(self, pairs: Pairs, listed: pa.Table | None, engine: Engine) -> None:
         self._pairs = pairs
+        self._engine = engine
         self._listed = listed
         self._until_end = contextlib.ExitStack()
         self._transaction: Transaction | None = None
@@ -81,7 +75,6 @@ class HeldPairs:
         frame: Frame,
         statistics: Sequence[Statistic],
         write: Write,
-        runtime: Runtime,
         listed_keys: pa.Table | None,
         timeout_seconds: float | None,
     ) -> ExactTable:
@@ -91,7 +84,6 @@ class HeldPairs:
             frame: what is grouped.
             statistics: what is read.
             write: writes the statement.
-            runtime: the engine.
             listed_keys: keys that it is about, if they are known before it.
             timeout_seconds: limit of time.
 
@@ -101,31 +93,30 @@ class HeldPairs:
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         kept = self._kept if self._kept and self._kept.serves(frame, statistics) else None
-        transaction = self._transaction or self._begin(runtime, deadline, kept)
+        transaction = self._transaction or self._begin(deadline, kept)
         if self._has_one_row:
             sql = write("one_row", None)
         elif kept:
-            self._make_kept(transaction, kept, runtime, deadline)
+            self._make_kept(transaction, kept, deadline)
             sql = write("groups_first", kept)
         else:
-            formulation = self._formulation(frame, self._make_pairs(transaction, deadline), runtime)
+            formulation = self._formulation(frame, self._make_pairs(transaction, deadline))
             sql = write(formulation, self._pairs if all(map(self._pairs.has, statistics)) else None)
         found = transaction.run(
             lambda cursor: cursor.table(sql), listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
         )
         return ExactTable(found)
 
-    def _begin(self, runtime: Runtime, deadline: float | None, kept: KeptPairs | None) -> Transaction:
+    def _begin(self, deadline: float | None, kept: KeptPairs | None) -> Transaction:
         """Begin the transaction, and make the first table unless a constraint keeps the unit column unique."""
-        rows, engine = self._pairs.frame.rows, runtime.engine
-        transaction = self._until_end.enter_context(engine.transaction(seconds_left(deadline)))
+        transaction = self._until_end.enter_context(self._engine.transaction(seconds_left(deadline)))
         self._has_one_row = transaction.has_one_row(self._pairs.frame.rows_sql.stored_unit, seconds_left(deadline))
         if kept and not self._has_one_row:
-            self._make_kept(transaction, kept, runtime, deadline)
+            self._make_kept(transaction, kept, deadline)
         elif not self._has_one_row:
             self._make_pairs(transaction, deadline)
         # on a cursor of their own: a table that cannot be counted would end the transaction
-        self._marks = engine.marks([table for table, _ in rows.table_versions])
+        self._marks = self._engine.marks([table for table, _ in self._pairs.frame.rows.table_versions])
         self._transaction = transaction
         return transaction
 
@@ -144,22 +135,22 @@ class HeldPairs:
         self._units_by_groups = found
         return found
 
-    def _make_kept(self, transaction: Transaction, kept: KeptPairs, runtime: Runtime, deadline: float | None) -> None:
+    def _make_kept(self, transaction: Transaction, kept: KeptPairs, deadline: float | None) -> None:
         """Make the table of pairs after bounds if there is none, from the pairs if they are there."""
         if self._has_kept:
             return
         if self._units_by_groups is not None and all(map(self._pairs.has, kept.needed)):
-            sql = kept.sql(self._formulation(kept.frame, self._units_by_groups, runtime), self._pairs)
+            sql = kept.sql(self._formulation(kept.frame, self._units_by_groups), self._pairs)
         else:
-            few = (kept.frame.bounding.most_counted or 0) <= _MOST_CHOSEN
-            sql = kept.sql(fastest_of_groups(kept.frame, has_native=runtime.engine.has_native and few), None)
+            few = (kept.frame.bounding.most_counted or 0) <= MOST_CHOSEN
+            sql = kept.sql(fastest_of_groups(kept.frame, has_native=self._engine.has_native and few), None)
         made = f"CREATE TEMP TABLE {KEPT_PAIRS} AS {sql}"
         transaction.run(
             lambda cursor: cursor.rows(made), listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
         )
         self._has_kept = True
 
-    def _formulation(self, frame: Frame, units_by_groups: Sequence[tuple[int, int]], runtime: Runtime) -> Formulation:
+    def _formulation(self, frame: Frame, units_by_groups: Sequence[tuple[int, int]]) -> Formulation:
         """Return the formulation of a frame's statement that is about the fastest; all of them have one result.
 
         The largest number of groups of a unit decides nothing: it may follow from one unit.
@@ -170,92 +161,4 @@ class HeldPairs:
         too_many = sum(units for groups, units in units_by_groups if groups > most)
         if self._factor * _FEW * too_many <= sum(units for _, units in units_by_groups):
             return "few_choose"
-        return fastest_of_groups(frame, has_native=runtime.engine.has_native)
-
-
-def read_units(
-    frame: Frame,
-    statistics: Sequence[Statistic],
-    write: Write,
-    runtime: Runtime,
-    listed_keys: pa.Table | None,
-    timeout_seconds: float | None,
-) -> ExactTable:
-    """Return the exact rows of a statement, over the pairs that the question holds, or over the rows.
-
-    The arguments and errors are those of ``HeldPairs.read``.
-    """
-    for held in runtime.held:
-        if held.serves(frame):
-            return held.read(frame, statistics, write, runtime, listed_keys, timeout_seconds)
-    return runtime.engine.aggregate_units(
-        frame.rows_sql.stored_unit,
-        lambda has_one_row: write("one_row" if has_one_row else "groups_first", None),
-        listed_keys=listed_keys,
-        timeout_seconds=timeout_seconds,
-    )
-
-
-def hold_shared_pairs(frame: Frame, planned: Sequence[Offer], runtime: Runtime) -> None:
-    """Let the readings of releases on private keys that follow each other share their pairs.
-
-    Args:
-        frame: a frame of the rows and keys.
-        planned: the releases.
-        runtime: what the question runs on.
-
-    """
-    drawn = [offer.drawn for offer in planned if offer.drawn]
-    if len(drawn) > 1:
-        hold_pairs(frame, numbers_of([one for statistics in drawn for one in statistics]), None, runtime)
-
-
-def hold_pairs(frame: Frame, statistics: Sequence[Statistic], listed: pa.Table | None, runtime: Runtime) -> None:
-    """Let the readings of a question share the pairs of a frame's rows; reads nothing.
-
-    Args:
-        frame: a frame of the question.
-        statistics: those whose numbers later readings need.
-        listed: the public keys of the frame.
-        runtime: what the question runs on.
-
-    """
-    if any(one.serves(frame) for one in runtime.held) or not runtime.engine.has_own_cursors:
-        return
-    pairs = Pairs.of(frame, statistics)
-    if pairs is None:
-        return
-    # each statement by itself was tried; if they do not run together, each reads the rows
-    with contextlib.suppress(SchemaError):
-        runtime.engine.run_empty([pairs.sql()], listed_keys=listed)
-        # tables of other rows end before
-        runtime.until_end.close()
-        held = HeldPairs(pairs, listed)
-        runtime.held[:] = [held]
-        runtime.until_end.callback(held.close)
-
-
-def hold_kept(
-    bounded: Bounded, measured: Sequence[Statistic], salt: bytes, listed: pa.Table | None, runtime: Runtime
-) -> None:
-    """Let the reading of numbers and that of what they leave out share one table; reads nothing.
-
-    Args:
-        bounded: the reading of the numbers.
-        measured: the statistics of which it is read afterwards what bounds leave out.
-        salt: the salt of the frame.
-        listed: the public keys of the frame.
-        runtime: what the question runs on.
-
-    """
-    frame = bounded.frame
-    kept = KeptPairs.of(frame, bounded.statistics, measured, salt) if bounded.kind == "groups" else None
-    if kept is None:
-        return
-    hold_pairs(frame, kept.needed, listed, runtime)
-    for held in runtime.held:
-        if held.serves(frame):
-            # if it does not run, each statement reads the pairs or the rows
-            with contextlib.suppress(SchemaError):
-                runtime.engine.run_empty([kept.sql("groups_first", None)], listed_keys=listed)
-                held.keep(kept)
+        return fastest_of_groups(frame, has_native=self._engine.has_native)

@@ -7,49 +7,36 @@ neither (docs/proofs/left-out.md, Theorem 3).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from dpsql.bound.coverage import numbers_of
-from dpsql.bound.left_out import PART_BITS
+from dpsql.bound.coverage import numbers_of, unclamped
+from dpsql.bound.formulations import Formulation
+from dpsql.bound.kept_pairs import KeptPairs
+from dpsql.bound.left_out import PART_BITS, left_out_sql
+from dpsql.bound.pairs import Pairs
 from dpsql.cascade.serving import Serving
 from dpsql.model.estimates import LinearValue
-from dpsql.model.frame import PRESENCE, Statistic
+from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.operations.row_sql import STAND_IN_SALT
-from dpsql.release.bound_effects import shown_sum
-from dpsql.release.exact import Reading, Runtime, no_keys, public_key_table, require_runs
-from dpsql.release.held_pairs import hold_kept, hold_pairs
+from dpsql.release.exact import Reading, no_keys, public_key_table, require_runs
 from dpsql.release.left_out import LEAST_CUT_OF_ROWS, cut_exponent
-from dpsql.release.left_out_values import read_left_out, write_left_out
+from dpsql.release.noisy_table import shown_sum
 from dpsql.release.number_threshold import shown_beside
 from dpsql.release.offer import Offer
 from dpsql.release.points import shown_frame, stored_keys
 from dpsql.release.round_keys import selected_ids
+from dpsql.release.runtime import Inquiry, Runtime, bounding_salt, hold_kept, hold_pairs, read_units
 from dpsql.release.stored_beside import store_beside
 from dpsql.state import Charged, MeasuredGroups, Point, SideTable, to_arrow
 
 _MOST_CUT_BITS = 60
 """The largest cut, in lattice steps, is two to this power."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """A number of rows left out that is to be drawn.
-
-    Attributes:
-        serving: how it is served.
-        covered: the statistic whose bounds are measured.
-        groups: what is stored of its groups and its cut.
-
-    """
-
-    serving: Serving
-    covered: Statistic
-    groups: MeasuredGroups
 
 
 def require_left_out_runs(offer: Offer, runtime: Runtime) -> None:
@@ -59,7 +46,7 @@ def require_left_out_runs(offer: Offer, runtime: Runtime) -> None:
         ReleaseError, SchemaError: as `prepare`.
 
     """
-    frame, covered = offer.query.frame, [_covered(one) for one in _drawn(offer)]
+    frame, covered = offer.query.frame, [_covered(one) for one in offer.left_out_drawn]
     sql = write_left_out(frame, [(one, 0) for one in covered], STAND_IN_SALT)
     listed = no_keys(frame) if frame.has_private_keys else public_key_table(frame, runtime)
     require_runs(frame, covered, sql, listed, runtime.engine)
@@ -67,7 +54,7 @@ def require_left_out_runs(offer: Offer, runtime: Runtime) -> None:
 
 def hold_for_left_out(offer: Offer, reading: Reading | None, salt: bytes, runtime: Runtime) -> None:
     """Let the reading of the numbers, and that of what bounds leave out, share a table; after a charge for both."""
-    frame, measured = offer.query.frame, [_covered(one) for one in _drawn(offer)]
+    frame, measured = offer.query.frame, [_covered(one) for one in offer.left_out_drawn]
     if reading:
         hold_kept(reading.bounded, measured, salt, reading.public, runtime)
         hold_pairs(frame, numbers_of(offer.drawn), reading.public, runtime)
@@ -85,15 +72,7 @@ def numbers_alone(offer: Offer) -> Offer:
     )
 
 
-def release_left_out(
-    offer: Offer,
-    keys: pa.Table | None,
-    charged: Charged,
-    runtime: Runtime,
-    salt: bytes,
-    share: float,
-    timeout_seconds: float | None,
-) -> None:
+def release_left_out(offer: Offer, keys: pa.Table | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:
     """Draw and store the numbers of rows left out of an offer whose other statistics are stored.
 
     *Guarantee*: given all that was stored before, each number is rho-zCDP at its own level for adding or removing all
@@ -106,83 +85,122 @@ def release_left_out(
         keys: the selected keys, of a frame whose keys are selected first.
         charged: what was charged for the offer.
         runtime: state, engine and source of noise.
-        salt: the salt of the frame.
-        share: aim for the noise of a number, as a part of the shown numbers together.
-        timeout_seconds: limit on reading raw data.
+        inquiry: the aim for the noise of a number, and the limit on reading raw data.
 
     Raises:
         EngineError: the charge stays and pays for asking again.
 
     """
     frame, side_table = offer.query.frame, runtime.state.side_table
+    salt = bounding_salt(frame, runtime)
     if keys is not None:
         keys = shown_beside(offer, keys, runtime)
-    measured, listed = _measured(offer, keys, runtime, share)
+    measured, listed = _measured(offer, keys, runtime, inquiry.left_out_share)
     exact: Mapping[Statistic, int] = {}
     if listed is None or listed.num_rows:
-        cuts = [(one.covered, one.groups.cut_exponent) for one in measured]
-        exact = read_left_out(frame, cuts, salt, runtime, listed, timeout_seconds)
-    for one in measured:
-        level, pin = one.serving.level, one.serving.pin
+        cuts = [(_covered(one), groups.cut_exponent) for one, groups in measured]
+        exact = read_left_out(frame, cuts, salt, runtime, listed, inquiry.timeout_seconds)
+    for serving, groups in measured:
+        level, pin = serving.level, serving.pin
         noise = runtime.noise_source.draw(RoundedGaussian(level.sigma * 2.0**PART_BITS), 1)
         point = Point(
             statistic_hash=pin.statistic_hash,
             rho_nano=pin.rho_nano,
             frame_hash=pin.statistic_hash,
-            values=noise + exact.get(one.covered, 0),
+            values=noise + exact.get(_covered(serving), 0),
             lattice_exponent=-PART_BITS,
             sigma=level.sigma,
             tau=None,
             threshold_delta_units=0,
-            source_rho_nano=_paid_with(one.serving, side_table),
+            source_rho_nano=_paid_with(serving, side_table),
         )
-        store_beside(point, charged, frame, side_table, pins=(pin,), measured_groups=(one.groups,))
+        store_beside(point, charged, frame, side_table, pins=(pin,), measured_groups=(groups,))
 
 
 def _measured(
     offer: Offer, keys: pa.Table | None, runtime: Runtime, share: float
-) -> tuple[list[_Measured], pa.Table | None]:
-    """Return what is to be drawn, and the keys of its groups: shown or public ones, and none without GROUP BY."""
+) -> tuple[list[tuple[Serving, MeasuredGroups]], pa.Table | None]:
+    """Return what is to be drawn, with what is stored of its groups and its cut, and the keys of these groups.
+
+    The keys are shown or public ones; without GROUP BY there are none.
+    """
     frame, side_table = offer.query.frame, runtime.state.side_table
-    drawn = _drawn(offer)
     selected = selected_ids(frame, keys, runtime) if keys is not None else None
     found = shown_frame(offer, side_table, selected=selected)
     linears = {one.covered: one.value.linear for one in offer.query.estimates if isinstance(one.value, LinearValue)}
     levels = {one.level.statistic: one.disclosed.rho_nano for one in offer.servings if one is not offer.presence}
     measured = []
-    for serving in drawn:
-        covered, level, pin = _covered(serving), serving.level, serving.pin
+    for serving in offer.left_out_drawn:
+        covered, pin = _covered(serving), serving.pin
         shown, sigma = shown_sum(linears[covered], found)
         least = LEAST_CUT_OF_ROWS if covered.kind == "rows" else covered.lattice_exponent
         most = covered.lattice_exponent + _MOST_CUT_BITS
         # its own level, which is less than the level that is asked for
-        own_rho = 0.5 / level.sigma**2
+        own_rho = 0.5 / serving.level.sigma**2
         cut = cut_exponent(shown, sigma, own_rho, share, least, most)
         ids = found.shown.astype(np.int64) if frame.has_private_keys else None
-        measured.append(
-            _Measured(
-                serving,
-                covered,
-                MeasuredGroups(
-                    pin.statistic_hash,
-                    pin.rho_nano,
-                    cut,
-                    shown,
-                    sigma,
-                    ids,
-                    presence_rho_nano=offer.presence.disclosed.rho_nano,
-                    number_rho_nano=levels.get(linears[covered].statistic or PRESENCE, 0),
-                ),
-            )
+        groups = MeasuredGroups(
+            pin.statistic_hash,
+            pin.rho_nano,
+            cut,
+            shown,
+            sigma,
+            ids,
+            presence_rho_nano=offer.presence.disclosed.rho_nano,
+            number_rho_nano=levels.get(linears[covered].statistic or PRESENCE, 0),
         )
+        measured.append((serving, groups))
     if frame.has_private_keys:
         return measured, stored_keys(frame, side_table).take(to_arrow(found.shown))
     return measured, public_key_table(frame, runtime)
 
 
-def _drawn(offer: Offer) -> list[Serving]:
-    """Return the servings of an offer whose numbers of rows left out are to be drawn."""
-    return [one for one in offer.left_out if one.is_drawn]
+def read_left_out(
+    frame: Frame,
+    measured: Sequence[tuple[Statistic, int]],
+    salt: bytes,
+    runtime: Runtime,
+    listed: pa.Table | None,
+    timeout_seconds: float | None,
+) -> Mapping[Statistic, int]:
+    """Return what bounds leave out of statistics, in steps of 2**-20 of their cuts (`bound.left_out`).
+
+    Args:
+        frame: what is grouped, and how units are bounded.
+        measured: bounded statistics, each once, with the exponent of its cut.
+        salt: the salt of the frame, that of the numbers.
+        runtime: what the question runs on.
+        listed: the shown keys of a frame with private keys, or the public keys. None if there are no keys.
+        timeout_seconds: limit of time.
+
+    Raises:
+        EngineError: it failed or ran out of time; the message is constant.
+
+    """
+    statistics = [one for one, _ in measured]
+    exact = read_units(
+        frame,
+        (*statistics, *map(unclamped, statistics)),
+        partial(write_left_out, frame, measured, salt),
+        runtime,
+        listed,
+        timeout_seconds,
+    ).reveal()
+    return {one: exact.column(f"left_{i}")[0].as_py() for i, one in enumerate(statistics, start=1)}
+
+
+def write_left_out(
+    frame: Frame,
+    measured: Sequence[tuple[Statistic, int]],
+    salt: bytes,
+    formulation: Formulation = "groups_first",
+    pairs: Pairs | KeptPairs | None = None,
+) -> str:
+    """Return the statement of ``read_left_out``; the arguments are its, and those of ``left_out_sql``."""
+    are_listed = frame.has_private_keys
+    if isinstance(pairs, KeptPairs):
+        return pairs.left_out_sql(measured, are_listed=are_listed)
+    return left_out_sql(frame, measured, salt, formulation=formulation, pairs=pairs, are_listed=are_listed)
 
 
 def _paid_with(serving: Serving, side_table: SideTable) -> int | None:

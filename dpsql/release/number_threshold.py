@@ -21,10 +21,9 @@ from dpsql.mechanism.too_little import delta_for_threshold
 from dpsql.model.frame import KEYS_FIRST, PRESENCE, Norm, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import FrameQuery
-from dpsql.release.charge_items import charge_items
-from dpsql.release.exact import Runtime
-from dpsql.release.offer import Offer
+from dpsql.release.offer import Offer, charge_items
 from dpsql.release.points import served_point, shown_keys, stored_keys
+from dpsql.release.runtime import Runtime
 from dpsql.state import DELTA_UNITS_PER_ONE, SideTable, to_arrow
 
 _LEAST_SHARE = 0.25

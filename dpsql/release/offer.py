@@ -7,11 +7,11 @@ the levels that serve it: nothing of the data beyond what is shown.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.cascade.reader import Reader
-from dpsql.cascade.serving import Serving
+from dpsql.cascade.serving import Draw, Serving, Step
 from dpsql.cascade.servings import servings_of
 from dpsql.errors import AccessError
 from dpsql.mechanism.calibrate import (
@@ -20,6 +20,7 @@ from dpsql.mechanism.calibrate import (
     calibrate,
     guarantee,
     independent_guarantee,
+    level_of,
     unasked_nano,
     window_guarantee,
 )
@@ -29,9 +30,8 @@ from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.model.identity import base_hash, in_question, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import COVERAGE_KINDS, LEFT_OUT_KINDS
-from dpsql.release.charge_items import asked_at, charge_items
 from dpsql.release.estimates import noise_sigma
-from dpsql.state import ChargeItem, State
+from dpsql.state import ChargeItem, Spent, State, delta_units_up
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,14 @@ class Offer:
         return tuple(serving for serving in self.servings if serving.level.statistic.kind in LEFT_OUT_KINDS)
 
     @property
+    def left_out_drawn(self) -> tuple[Serving, ...]:
+        """Servings of the numbers of rows left out that are drawn."""
+        return tuple(one for one in self.left_out if one.is_drawn)
+
+    @property
     def draws_left_out(self) -> bool:
         """Return whether a number of rows left out is drawn."""
-        return any(one.is_drawn for one in self.left_out)
+        return bool(self.left_out_drawn)
 
     @property
     def drawn(self) -> tuple[Statistic, ...]:
@@ -122,13 +127,13 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
         from dpsql.release.gone_rows import measurable  # noqa: PLC0415 — few queries need it
 
         calibrations = [measurable(*each, state, reader) for each in zip(parts, calibrations, strict=True)]
-    offers = []
-    for part, asked in zip(parts, calibrations, strict=True):
-        calibration, chosen_nano, serve = asked, 0, servings_of
-        if reader.rho_limit is not None:
-            from dpsql.cascade.seen import seen_servings  # noqa: PLC0415 — few readers have a limit
+    offers, serve = [], servings_of
+    if reader.rho_limit is not None:
+        from dpsql.cascade.seen import seen_servings  # noqa: PLC0415 — few readers have a limit
 
-            serve = seen_servings
+        serve = seen_servings
+    for part, asked in zip(parts, calibrations, strict=True):
+        calibration, chosen_nano = asked, 0
         servings = serve(part, calibration, state, reader, asked_nano)
         if len(servings) < len(calibration.levels):
             served = {in_question(one.level.statistic) for one in servings}
@@ -141,7 +146,10 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
             calibration = replace(calibration, auto_nano=calibration.auto_nano + chosen_nano)
         guaranteed = _guarantee(part, calibration, servings)
         items = charge_items(servings, calibration.histogram)
-        asked_levels = asked_at(part.frame.ceiling, calibration) if part.frame.ceiling else calibration.levels
+        asked_levels = calibration.levels
+        if ceiling := part.frame.ceiling:
+            # there each is drawn whatever is asked for
+            asked_levels = tuple(level_of(one.statistic, ceiling, calibration.histogram) for one in asked_levels)
         terms = (*guaranteed, calibration.rho_nano, items, calibration.auto_nano, asked_levels, calibration.cut.delta)
         offers.append(Offer(part, calibration.histogram, servings, *terms, chosen_nano))
     return tuple(offers)
@@ -209,3 +217,73 @@ def shown_threshold(frame: Frame, tau: float | None, min_units: int) -> float | 
     if frame.bounding.sparsity:
         return 1.0 + tau
     return max(frame.bounding.minimum_units, min_units) + tau
+
+
+def charge_items(servings: Iterable[Serving], histogram: Histogram) -> tuple[ChargeItem, ...]:
+    """Return the price: each draw and its imprecision, and the thresholds that are due."""
+    items = []
+    for serving in (one for one in servings if one.steps or one.shown_steps):
+        due = _cost(serving.priced_steps)
+        if due.rho_nano or due.delta_units:
+            is_gaussian = histogram.is_gaussian or serving.level.statistic != PRESENCE
+            # what the steps cost that are needed, where a reader is shown the price of others
+            taken = None if serving.shown_steps is None else _cost(serving.steps)
+            items.append(
+                ChargeItem(serving.pin.statistic_hash, due.rho_nano, due.delta_units, is_gaussian, taken=taken)
+            )
+    return tuple(items)
+
+
+def _cost(steps: Sequence[Step]) -> Spent:
+    """Return the cost of steps: each draw and its imprecision, and the thresholds that are due."""
+    drawn = [step.fresh for step in steps if isinstance(step, Draw)]
+    # each part is rounded up by itself, as it is where it is stored
+    parts = (*(level.noise_delta for level in drawn), *(step.delta for step in steps))
+    return Spent(sum(level.rho_nano for level in drawn), sum(map(delta_units_up, parts)))
+
+
+def draw_price(name: str, fresh: Level) -> ChargeItem:
+    """Return the price of a draw without a threshold: its level, and its imprecision."""
+    return ChargeItem(name, fresh.rho_nano, delta_units_up(fresh.noise_delta))
+
+
+def price_of(offers: Iterable[Offer]) -> tuple[ChargeItem, ...]:
+    """Return the price of offers that follow each other: a statistic that rises several times costs its last level."""
+    found: dict[str, ChargeItem] = {}
+    for item in (item for offer in offers for item in offer.items):
+        before = found.get(item.statistic_hash)
+        found[item.statistic_hash] = _together(before, item) if before else item
+    return tuple(found.values())
+
+
+def amounts_of(offers: Iterable[Offer]) -> tuple[int, int]:
+    """Return nano-rho and delta units of the price of offers that follow each other."""
+    items = price_of(offers)
+    return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
+
+
+def _together(before: ChargeItem, item: ChargeItem) -> ChargeItem:
+    """Return the price of two rises of a statistic, both from what is stored; each has imprecision of its own."""
+    taken = [one.taken or Spent(one.rho_nano, one.delta_units) for one in (before, item)]
+    return replace(
+        item,
+        rho_nano=max(before.rho_nano, item.rho_nano),
+        delta_units=before.delta_units + item.delta_units,
+        taken=Spent(max(one.rho_nano for one in taken), sum(one.delta_units for one in taken)),
+    )
+
+
+def with_caps(offer: Offer, levels: Sequence[Level]) -> Offer:
+    """Return an offer whose charges store their caps, because released numbers chose its level.
+
+    Args:
+        offer: at the level that was chosen.
+        levels: the statistics at the highest level that could have been chosen.
+
+    """
+    at_cap = {in_question(level.statistic): level for level in levels}
+    served = ((one.pin.statistic_hash, at_cap.get(in_question(one.level.statistic))) for one in offer.servings)
+    caps = {name: level.rho_nano for name, level in served if level}
+    items = (replace(item, cap_nano=caps.get(item.statistic_hash)) for item in offer.items)
+    asked = tuple(at_cap.get(in_question(level.statistic), level) for level in offer.asked)
+    return replace(offer, items=tuple(items), asked=asked)

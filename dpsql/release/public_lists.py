@@ -44,10 +44,6 @@ class PublicLists:
         digests = tuple(hashlib.sha256(list_blob(values)).hexdigest() for values in lists)
         return PublicKeys(tuple(columns), tuple(map(len, lists)), digest(self._product(lists)), with_null, digests)
 
-    def list_blobs(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> list[bytes]:
-        """The columns' public lists, as the state file keep them."""
-        return [list_blob(values) for values in self.lists(columns, types)]
-
     def lists_at(self, moment: dt.datetime) -> Self:
         """The same, with the public lists of keys that releases were made by at a moment."""
         return replace(self, moment=moment)

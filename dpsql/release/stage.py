@@ -6,39 +6,30 @@ charge up.
 
 A frame is *read* once and may be *released* several times on that reading, each time with an offer and a charge of its
 own (`charge_offers`, `read_frame`, `release_frame`). `release_prepared` does it once for each frame.
-
-Where rows changed within a version, first sums on frozen groups would mix days, and the curator is told. Nothing else
-may depend on a mark of a table. An answer, a price or a refusal that hung on the number of rows would tell of one
-person's row, so marks are read at every reading of rows, whatever they are, and decide only what the curator can see.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dpsql.cascade.reader import CURATOR, Reader
-from dpsql.engine import Engine, Mark
-from dpsql.model.frame import Frame, PublicKeys
-from dpsql.model.identity import base_hash, frame_hash
+from dpsql.model.frame import Frame
+from dpsql.model.identity import frame_hash
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
-from dpsql.operations.dialect import text_literal
-from dpsql.release.coverage_values import read_coverage
-from dpsql.release.declared_orders import lost_orders, order_sentences
-from dpsql.release.exact import NOTHING_READ, Exact, Reading, Runtime, prepare_reading, read_exact
-from dpsql.release.inquiry import Inquiry
-from dpsql.release.later_keys import add_keys
+from dpsql.release.changed_tables import change_sentences, tell_curator
+from dpsql.release.exact import NOTHING_READ, Exact, Reading, prepare_reading, read_coverage, read_exact
 from dpsql.release.left_out_stage import hold_for_left_out, release_left_out, require_left_out_runs
 from dpsql.release.offer import Offer
 from dpsql.release.points import new_points
-from dpsql.release.public_lists import PublicLists
+from dpsql.release.public_lists import PublicLists, list_blob
+from dpsql.release.round_keys import add_keys
+from dpsql.release.runtime import Inquiry, Runtime, bounding_frames, bounding_salt, read_marks
 from dpsql.release.stored_beside import store_beside
-from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, State, TableMark
+from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, TableMark
 
 
 @dataclass(frozen=True)
@@ -142,8 +133,7 @@ def release_prepared(
         after = release_frame(offer, values, charged, runtime, inquiry)
         found |= {frame: after} if reading else {}
         if offer.draws_left_out:
-            salt, share = bounding_salt(frame, runtime), inquiry.left_out_share
-            release_left_out(offer, prepared.keys, charged, runtime, salt, share, inquiry.timeout_seconds)
+            release_left_out(offer, prepared.keys, charged, runtime, inquiry)
     return charged, found
 
 
@@ -184,15 +174,14 @@ def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_sec
     if reading.due:
         exact = read_exact(reading, salt, runtime, timeout_seconds)
     if apart and not exact.values.keys() >= set(apart.coverage):
-        covered = read_coverage(
-            apart, salt, runtime.engine, listed_keys=reading.public, timeout_seconds=timeout_seconds
-        )
+        covered = read_coverage(apart, salt, runtime.engine, reading.public, timeout_seconds)
         exact = replace(exact, values={**exact.values, **covered})
     if reading.frozen and exact.new_keys is not None:
         add_keys(frame, exact.new_keys, runtime)
         exact = replace(exact, new_keys=None)
-    found = [held.marks for held in runtime.held if held.serves(frame)]
-    marks = read_marks(frame.rows.table_versions, runtime.engine, *found) if reading.needs_data else ()
+    held = runtime.pairs_of(frame)
+    found = held.marks if held else None
+    marks = read_marks(frame.rows.table_versions, runtime.engine, found) if reading.needs_data else ()
     return FrameValues(exact, marks)
 
 
@@ -217,7 +206,6 @@ def release_frame(
     """
     frame, state, exact = part.query.frame, runtime.state, values.exact
     beside = {serving.pin.statistic_hash for serving in (*part.coverage, *part.left_out)}
-    due = {serving.pin for serving in part.left_out if serving.is_drawn}
     changed = tuple(mark.table for mark in values.marks if state.history.differences(mark))
     release = _release(part, inquiry.auto_charge + charged.part(part.items), changed, inquiry, runtime.asked_at)
     points, thresholds = new_points(part, exact, state.side_table, runtime.noise_source)
@@ -232,11 +220,15 @@ def release_frame(
         release=release if inquiry.is_shown else None,
         snapshot=exact.snapshot,
         thresholds=thresholds,
-        choices=_choices(part, inquiry.reader),
+        # so that the same question at the same level stays the same for its reader
+        choices=[
+            AutoChoice(one.statistic_hash, inquiry.reader.name, one.share_nano, one.rho_nano, one.limit_nano)
+            for one in part.query.auto_levels
+        ],
         marks=values.marks,
-        lists=_lists(frame, runtime),
+        lists=_new_lists(frame, runtime),
         # a number of rows left out is pinned with its draw, which follows
-        pins=tuple(serving.pin for serving in part.servings if inquiry.is_shown and serving.pin not in due),
+        pins=tuple(one.pin for one in part.servings if inquiry.is_shown and one not in part.left_out_drawn),
         drawn_once=inquiry.drawn_once,
     )
     state.side_table.store(frame_hash(frame), additions)
@@ -245,51 +237,20 @@ def release_frame(
     return replace(values, exact=replace(exact, new_keys=None, snapshot=None), is_released=True)
 
 
-def bounding_frames(frame: Frame) -> tuple[Frame, ...]:
-    """Return a frame, with the one in whose finer groups units are bounded if there is one."""
-    return tuple(filter(None, (frame, frame.bounding.finer)))
-
-
-def bounding_salt(frame: Frame, runtime: Runtime) -> bytes:
-    """Return the salt by which units are bounded, that of the finest frame; store frames that are not stored yet."""
-    salt = b""
-    for one in bounding_frames(frame):
-        tables = [name for name, _ in one.rows.table_versions]
-        salt = runtime.state.side_table.frame_salt(
-            frame_hash(one), one.rows.unit, tables, base_hash(one), one.generation
-        )
-    return salt
-
-
-def _choices(part: Offer, reader: Reader) -> list[AutoChoice]:
-    """Return what AUTO chose by, so that the same question at the same level stays the same for its reader."""
-    return [
-        AutoChoice(level.statistic_hash, reader.name, level.share_nano, level.rho_nano, level.limit_nano)
-        for level in part.query.auto_levels
-    ]
-
-
-def _lists(frame: Frame, runtime: Runtime) -> list[KeyList]:
+def _new_lists(frame: Frame, runtime: Runtime) -> list[KeyList]:
     """Return the public lists of keys that are not stored yet; an earlier version has the lists of its time."""
-    return [
-        new
-        for one in bounding_frames(frame)
-        if one.public_keys and one.rows_sql.relation
-        for new in _new_lists(one.public_keys, [key.type for key in one.keys], runtime)
-    ]
-
-
-def _new_lists(public: PublicKeys, types: Sequence[str], runtime: Runtime) -> list[KeyList]:
-    """The public lists of a frame's keys that are others than those that the state file know last."""
-    listed = list(zip(public.columns, types, public.list_digests, strict=True))
-    if all(runtime.state.history.is_last_list(*column, kind, digest) for column, kind, digest in listed):
-        return []
-    blobs = PublicLists(runtime.state.policy(), runtime.engine, runtime.sandbox).list_blobs(public.columns, types)
-    return [
-        KeyList(*column, kind, digest, blob)
-        for (column, kind, digest), blob in zip(listed, blobs, strict=True)
-        if hashlib.sha256(blob).hexdigest() == digest
-    ]
+    new = []
+    for one in bounding_frames(frame):
+        if (public := one.public_keys) and one.rows_sql.relation:
+            types = [key.type for key in one.keys]
+            listed = list(zip(public.columns, types, public.list_digests, strict=True))
+            if all(runtime.state.history.is_last_list(*column, kind, digest) for column, kind, digest in listed):
+                continue
+            lists = PublicLists(runtime.state.policy(), runtime.engine, runtime.sandbox).lists(public.columns, types)
+            for (column, kind, digest), blob in zip(listed, map(list_blob, lists), strict=True):
+                if hashlib.sha256(blob).hexdigest() == digest:
+                    new.append(KeyList(*column, kind, digest, blob))
+    return new
 
 
 def _release(
@@ -324,52 +285,3 @@ def _release(
         changed=changed,
         claim=inquiry.claim.of(frame) if inquiry.claim else (),
     )
-
-
-_OWN = logging.getLogger("dpsql")
-# what others ask is told where the curator has set up a log, and on no screen by itself
-_OF_OTHERS = logging.getLogger("dpsql.curator")
-_OF_OTHERS.addHandler(logging.NullHandler())
-
-
-def read_marks(
-    table_versions: Sequence[tuple[str, str]], engine: Engine, found: Mapping[str, Mark] | None = None
-) -> tuple[TableMark, ...]:
-    """Return the marks of tables in their versions, as they are now if none were found with the rows."""
-    found = found or engine.marks([table for table, _ in table_versions])
-    return tuple(
-        TableMark(table, version, tuple(found[table].items())) for table, version in table_versions if table in found
-    )
-
-
-def tell_curator(reader: str, sentences: Iterable[str]) -> None:
-    """Write to the log what the curator should declare, after a question of a reader."""
-    logger = _OWN if reader == CURATOR else _OF_OTHERS
-    for sentence in sentences:
-        logger.warning("%s", sentence)
-
-
-def warnings_now(state: State, engine: Engine) -> tuple[str, ...]:
-    """Return a sentence for each table that changed since its version was first read, and for each lost order."""
-    policy = state.policy()
-    current = [(one.table, one.version) for one in policy.tables]
-    current += [(one.table, one.version) for one in policy.public]
-    marks = read_marks(current, engine)
-    changed = (change_sentence(mark.table, mark.version) for mark in marks if state.history.differences(mark))
-    return (*changed, *order_sentences(lost_orders(policy, engine), engine))
-
-
-def change_sentence(table: str, version: str) -> str:
-    """What happened, what comes of it, and the statement to write."""
-    name = text_literal(table.removeprefix("main."))
-    return (
-        f"{table} changed since its version {version} was first read: stored answers stay those of then, and what is "
-        "asked first now, as a sum over groups that were stored, mixes rows of different days; write CALL "
-        f"dp_new_version({name})"
-    )
-
-
-def change_sentences(release: Release) -> list[str]:
-    """The same for each table that a release read in another state."""
-    versions = dict(release.table_versions)
-    return [change_sentence(table, versions[table]) for table in release.changed]

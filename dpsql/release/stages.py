@@ -13,19 +13,13 @@ import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
 from dpsql.model.private_query import FrameQuery
-from dpsql.release.claims import Claim
-from dpsql.release.exact import Runtime, no_keys
-from dpsql.release.inquiry import Inquiry
-from dpsql.release.later_keys import add_keys
+from dpsql.release.exact import no_keys
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, offers_of
+from dpsql.release.round_keys import add_keys
+from dpsql.release.runtime import Claim, Inquiry, Runtime
 from dpsql.release.stage import NOTHING_EARLIER, Prepared, prepare, release_prepared
-from dpsql.state import Charged, ChargeItem, Spent, State
-
-
-def as_offered(offer: Offer) -> Offer:
-    """Return an offer as it is."""
-    return offer
+from dpsql.state import Charged, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +31,7 @@ class Stage:
         reader: who asks, with what earlier stages leave of their clearance.
         keys: keys of the groups that a frame of other rows is outside of.
         on_shown_keys: whether the numbers are released on the keys that the stages before have shown.
-        served: changes how a frame is served, by what is stored.
+        served: changes how a frame is served, by what is stored; None if nothing does.
         drawn_once: whether each frame is drawn a single time, as a round of key selection is.
         claim: the most that the query may be charged, if its charge follows from the stages before.
 
@@ -47,7 +41,7 @@ class Stage:
     reader: Reader
     keys: pa.Table | None = None
     on_shown_keys: bool = False
-    served: Callable[[Offer], Offer] = as_offered
+    served: Callable[[Offer], Offer] | None = None
     drawn_once: bool = False
     claim: Claim | None = None
 
@@ -58,7 +52,8 @@ class Stage:
             AccessError, CalibrationError: as `offers_of`.
 
         """
-        return tuple(map(self.served, offers_of(self.parts, state, self.reader)))
+        offers = offers_of(self.parts, state, self.reader)
+        return tuple(map(self.served, offers)) if self.served else offers
 
     def prepared(self, runtime: Runtime, shown: pa.Table | None = None) -> Prepared:
         """Find out how the frames are served, and that they can be released; charges, stores and reads nothing.
@@ -117,8 +112,7 @@ def release_stages(
         if stage.on_shown_keys:
             shown = shown_together([one.offer for one in released], runtime)
             add_keys(stage.parts[0].frame, shown, runtime)
-        is_ready = first is not None and not released
-        prepared = first if first and is_ready else stage.prepared(runtime, shown)
+        prepared = first if first and not released else stage.prepared(runtime, shown)
         before = Charged() if released else inquiry.first_charge
         if any(part.auto for part in stage.parts) and not any(one.offer.query.auto for one in released):
             before += inquiry.auto_charge
@@ -146,29 +140,3 @@ def shown_together(offers: Sequence[Offer], runtime: Runtime) -> pa.Table:
     found = pa.concat_tables([noisy_table(offer, runtime.state.side_table) for offer in offers])
     # a key that passed the threshold of a lower point of one round may be selected by a later one too
     return runtime.sandbox.run("SELECT DISTINCT * FROM found", {"found": found})
-
-
-def price_of(offers: Iterable[Offer]) -> tuple[ChargeItem, ...]:
-    """Return the price of offers that follow each other: a statistic that rises several times costs its last level."""
-    found: dict[str, ChargeItem] = {}
-    for item in (item for offer in offers for item in offer.items):
-        before = found.get(item.statistic_hash)
-        found[item.statistic_hash] = _together(before, item) if before else item
-    return tuple(found.values())
-
-
-def amounts_of(offers: Iterable[Offer]) -> tuple[int, int]:
-    """Return nano-rho and delta units of the price of offers that follow each other."""
-    items = price_of(offers)
-    return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
-
-
-def _together(before: ChargeItem, item: ChargeItem) -> ChargeItem:
-    """Return the price of two rises of a statistic, both from what is stored; each has imprecision of its own."""
-    taken = [one.taken or Spent(one.rho_nano, one.delta_units) for one in (before, item)]
-    return replace(
-        item,
-        rho_nano=max(before.rho_nano, item.rho_nano),
-        delta_units=before.delta_units + item.delta_units,
-        taken=Spent(max(one.rho_nano for one in taken), sum(one.delta_units for one in taken)),
-    )

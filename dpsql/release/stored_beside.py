@@ -12,9 +12,10 @@ from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, Lowering
 from dpsql.model.frame import Frame
 from dpsql.model.identity import statistic_hash
-from dpsql.release.charge_items import draw_price
-from dpsql.release.exact import NOTHING_READ, Exact, Runtime
+from dpsql.release.exact import NOTHING_READ, Exact
+from dpsql.release.offer import draw_price
 from dpsql.release.points import PointSource, new_point
+from dpsql.release.runtime import Runtime
 from dpsql.state import Additions, Charged, MeasuredGroups, Pin, Point, SideTable, to_arrow
 
 

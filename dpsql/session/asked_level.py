@@ -20,8 +20,7 @@ from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.auto_price import open_price
 from dpsql.features.kinds import kind_of
 from dpsql.model.private_query import PrivateQuery
-from dpsql.release.offer import current
-from dpsql.release.stages import price_of
+from dpsql.release.offer import current, price_of
 from dpsql.session.told_level import MANTISSAS, TWO_DIGITS, AskedLevel, TwoDigits
 from dpsql.sql.levels import with_levels
 from dpsql.sql.statements import SelectStatement

@@ -13,7 +13,7 @@ from dpsql.model.frame import NANO
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.query_kinds import AutoHalfWidths
 from dpsql.noise.rounded_gaussian import slack_delta_zcdp
-from dpsql.release.claims import Claim
+from dpsql.release.runtime import Claim
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import delta_units_up
 

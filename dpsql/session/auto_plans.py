@@ -14,8 +14,7 @@ from dpsql.features.kinds import kind_of
 from dpsql.features.known_keys import awaits_keys, draw_first_round
 from dpsql.model.identity import base_hash, query_hash
 from dpsql.model.private_query import PrivateQuery
-from dpsql.release.exact import Runtime
-from dpsql.release.inquiry import Inquiry
+from dpsql.release.runtime import Inquiry, Runtime
 from dpsql.session.chosen import Chosen
 from dpsql.state import Charged, State
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from dpsql.operations.dialect import text_literal
 from dpsql.receipts.bound_words import Spread, groups_words, kept_words, keys_words, rows_words, values_words
-from dpsql.release.bound_errors import Integers
-from dpsql.release.bound_grid import Bounds, Choice
-from dpsql.release.grouping_errors import Grouping
+from dpsql.release.bound_errors import Bounds, Grouping, Integers
+from dpsql.release.bound_grid import Choice
 from dpsql.release.raw_groups import QUANTILES, ValueSpread
 from dpsql.state import Policy, ProtectedTable
 

@@ -12,9 +12,8 @@ from dpsql.model.estimates import LinearValue
 from dpsql.model.frame import Statistic
 from dpsql.operations.dialect import quote
 from dpsql.receipts.bound_words import BoundReport, Curve, Errors, kept_by_best
-from dpsql.release.bound_errors import PEOPLE, ROWS, Noise
-from dpsql.release.bound_grid import NO_BOUNDS, Bounds, Choice, Grid, best_choice, bounds_of, factor, grid_of, mean_of
-from dpsql.release.grouping_errors import Grouping
+from dpsql.release.bound_errors import PEOPLE, ROWS, Bounds, Grouping, Noise
+from dpsql.release.bound_grid import NO_BOUNDS, Choice, Grid, best_choice, bounds_of, factor, grid_of, mean_of
 from dpsql.release.raw_groups import (
     MOST_PAIRS,
     Totals,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import PolicyError
 from dpsql.receipts.result import Result
-from dpsql.release.stage import change_sentences
+from dpsql.release.changed_tables import change_sentences
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,

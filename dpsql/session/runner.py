@@ -38,12 +38,9 @@ from dpsql.plan.planner import plan_query
 from dpsql.receipts.layout import layout_of
 from dpsql.receipts.nothing_shown import with_clauses
 from dpsql.receipts.result import Result
-from dpsql.release.claims import Claim
-from dpsql.release.declared_orders import order_sentences
-from dpsql.release.exact import Runtime
-from dpsql.release.inquiry import Inquiry
+from dpsql.release.changed_tables import order_sentences, tell_curator
 from dpsql.release.offer import current
-from dpsql.release.stage import tell_curator
+from dpsql.release.runtime import Claim, Inquiry, Runtime
 from dpsql.session.asked_level import Planned, in_asked_words
 from dpsql.session.budget_table import budget_table, standing_of
 from dpsql.session.call_arguments import asked_query, misused, wanted

@@ -25,7 +25,7 @@ from dpsql.engine.connection import Connection, LocalConnection
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, StateError
 from dpsql.model.environment import folded
 from dpsql.receipts.result import Result
-from dpsql.release.stage import warnings_now
+from dpsql.release.changed_tables import warnings_now
 from dpsql.session.declare import declare, split_name
 from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner

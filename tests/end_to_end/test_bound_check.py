@@ -319,4 +319,4 @@ def test_simple_queries_import_nothing_of_it() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = {one for one in json.loads(ran.stdout.splitlines()[-1]) if one.startswith("dpsql.")}
-    assert loaded <= {"dpsql.release.bound_effects", "dpsql.sql.source.row_bounds"}
+    assert loaded <= {"dpsql.sql.source.row_bounds"}

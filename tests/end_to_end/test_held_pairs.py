@@ -13,7 +13,7 @@ import dpsql
 from dpsql.bound.pairs import PAIRS
 from dpsql.engine import DuckDBEngine, connection
 from dpsql.errors import EngineError
-from dpsql.release import held_pairs
+from dpsql.release import runtime
 from dpsql.release.held_pairs import HeldPairs
 from dpsql.state import Ledger
 from tests.end_to_end.asking import Asker, assert_paid, ledger
@@ -77,7 +77,7 @@ def test_an_answer_is_the_same_with_and_without_pairs(text: str, monkeypatch: py
     for is_held in (True, False):
         if not is_held:
             monkeypatch.setattr("dpsql.features.auto.hold_pairs", lambda *_: None)
-            monkeypatch.setattr(held_pairs, "hold_pairs", lambda *_: None)
+            monkeypatch.setattr(runtime, "hold_pairs", lambda *_: None)
             monkeypatch.setattr("dpsql.release.left_out_stage.hold_pairs", lambda *_: None)
         with pytest.MonkeyPatch.context() as patch:
             salted = session.__wrapped__(patch)  # type: ignore[attr-defined]

@@ -14,7 +14,8 @@ import dpsql
 from dpsql.model.frame import PRESENCE
 from dpsql.release import points as shown_module
 from dpsql.release import stage as stage_module
-from dpsql.release.exact import Exact, Reading, Runtime, read_exact
+from dpsql.release.exact import Exact, Reading, read_exact
+from dpsql.release.runtime import Runtime
 from tests.end_to_end.prepared import with_own_state
 from tests.noise_sources import seeded_noise
 

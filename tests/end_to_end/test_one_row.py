@@ -20,7 +20,7 @@ from dpsql.engine import DuckDBEngine, catalog, database
 from dpsql.engine.connection import Cursor
 from dpsql.features.auto_histograms import Question
 from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS, LEFT_OUT_KINDS
-from dpsql.release.left_out_values import write_left_out
+from dpsql.release.left_out_stage import write_left_out
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.reading_rows import watch_statements
 from tests.noise_sources import silence

@@ -12,7 +12,7 @@ import dpsql
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import PolicyError, ReleaseError, SchemaError
 from dpsql.features import auto
-from dpsql.release.exact import Runtime
+from dpsql.release.runtime import Runtime
 from dpsql.session.chosen import Chosen
 from dpsql.session.runner import answer
 from dpsql.sql.statements import SelectStatement, read_statement

@@ -27,10 +27,10 @@ from dpsql.features.auto_histograms import Question
 from dpsql.model.frame import NANO, PRESENCE, Frame, Statistic
 from dpsql.model.statistic_kinds import COVERAGE_KINDS, COVERED_KINDS, LEFT_OUT_KINDS
 from dpsql.release import left_out_stage, stage
-from dpsql.release.coverage_values import Places, read_coverage
-from dpsql.release.exact import Exact, Reading, Runtime, read_exact
-from dpsql.release.left_out_values import read_left_out
+from dpsql.release.exact import Exact, Places, Reading, read_coverage, read_exact
+from dpsql.release.left_out_stage import read_left_out
 from dpsql.release.offer import Offer
+from dpsql.release.runtime import Runtime
 from dpsql.release.stored_beside import release_places
 from dpsql.state import Charged
 
@@ -135,8 +135,8 @@ def watched(beside: duckdb.DuckDBPyConnection) -> Iterator[Worlds]:
         worlds.left_out.update({(frame, statistic): (one[statistic], other[statistic]) for statistic in one})
         return one
 
-    def covering(bounded: Bounded, salt: bytes, engine: Engine, **named: Any) -> Places:
-        one, other = (read_coverage(bounded, salt, each, **named) for each in (engine, worlds.engine))
+    def covering(bounded: Bounded, salt: bytes, engine: Engine, *of: Any) -> Places:
+        one, other = (read_coverage(bounded, salt, each, *of) for each in (engine, worlds.engine))
         worlds.found.update({(bounded.frame, each): (_places(one[each]), _places(other[each])) for each in one})
         return one
 

@@ -25,7 +25,7 @@ from dpsql.engine import Engine
 from dpsql.features import auto
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.query_kinds import WithinTarget
-from dpsql.release.exact import Runtime
+from dpsql.release.runtime import Runtime
 from dpsql.session import auto_plans, explain, runner
 from dpsql.session.chosen import Chosen
 from dpsql.session.runner import StatementRunner

@@ -48,7 +48,7 @@ from dpsql.plan.environment.policy_view import environment
 from dpsql.release import exact as exact_module
 from dpsql.release import points as shown_module
 from dpsql.release import round_keys
-from dpsql.release.exact import Runtime
+from dpsql.release.runtime import Runtime
 from dpsql.session.chosen import Chosen
 from dpsql.session.plan_cache import PlanCache
 from dpsql.session.runner import answer

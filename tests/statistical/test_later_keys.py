@@ -14,8 +14,8 @@ import dpsql
 from dpsql.cascade.cascade import Placed, own_noise
 from dpsql.cascade.reader import CURATOR
 from dpsql.model.identity import statistic_hash
-from dpsql.release import later_keys
-from dpsql.release.exact import Runtime
+from dpsql.release import round_keys
+from dpsql.release.runtime import Runtime
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Point
 from tests.noise_sources import seeded_noise
@@ -49,7 +49,7 @@ def whitened_noise() -> npt.NDArray[np.float64]:
         query, _, _ = session._runner.plan(statement, {"rho": 1.0, **OPTIONS}, CURATOR)
         state, numbers = session._access.read(), query.first
         runtime = Runtime(state, session._runner.engine, session._runner.sandbox, seeded_noise(4))
-        later_keys.add_keys(numbers.frame, pa.table({"key_0": np.arange(100, 100 + KEYS)}), runtime)
+        round_keys.add_keys(numbers.frame, pa.table({"key_0": np.arange(100, 100 + KEYS)}), runtime)
         for statistic in numbers.statistics:
             name = statistic_hash(statistic, numbers.frame)
             higher, variance = np.zeros(KEYS), 0.0
@@ -86,12 +86,12 @@ def test_the_check_catches_points_that_are_drawn_apart(monkeypatch: pytest.Monke
         noise = own_noise(point.lattice_exponent, runtime.noise_source)
         return Placed(point.rho_nano, point.sigma, noise(count, point.sigma))
 
-    monkeypatch.setattr(later_keys, "_made", apart)
+    monkeypatch.setattr(round_keys, "_made", apart)
     assert p_value() < CAUGHT
 
 
 def test_the_check_catches_noise_that_is_four_percent_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dpsql.release.later_keys.own_noise", lambda *of: lambda count, sigma: own_noise(*of)(count, 0.96 * sigma)
+        "dpsql.release.round_keys.own_noise", lambda *of: lambda count, sigma: own_noise(*of)(count, 0.96 * sigma)
     )
     assert p_value() < CAUGHT

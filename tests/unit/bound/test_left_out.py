@@ -21,7 +21,7 @@ from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.engine.transaction import Transaction
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.plan.features.coverage import coverage_of
-from dpsql.release.left_out_values import write_left_out
+from dpsql.release.left_out_stage import write_left_out
 from tests.frames import with_bounding, with_relation
 from tests.unit.bound.exact_runs import SALT, ExactTable, Laboratory, Rewrite, Run, is_unit, read_exact, unchanged
 from tests.unit.bound.left_out_reference import LeftOut, Measured

@@ -13,6 +13,7 @@ from dpsql.receipts.bound_words import percent
 from dpsql.release.bound_errors import (
     PEOPLE,
     ROWS,
+    Grouping,
     Kept,
     Noise,
     Pairs,
@@ -23,7 +24,6 @@ from dpsql.release.bound_errors import (
     total_error,
 )
 from dpsql.release.bound_grid import Grid, best_choice, bounds_of, factor
-from dpsql.release.grouping_errors import Grouping
 from dpsql.release.raw_groups import QUANTILES, ValueSpread
 
 # the groups of each unit, with its rows in each

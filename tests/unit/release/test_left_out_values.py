@@ -19,9 +19,10 @@ from dpsql.engine import DuckDBEngine
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
-from dpsql.release.exact import Runtime, no_keys, require_runs
-from dpsql.release.held_pairs import HeldPairs, hold_kept, hold_pairs, read_units
-from dpsql.release.left_out_values import read_left_out, write_left_out
+from dpsql.release.exact import no_keys, require_runs
+from dpsql.release.held_pairs import HeldPairs
+from dpsql.release.left_out_stage import read_left_out, write_left_out
+from dpsql.release.runtime import Runtime, hold_kept, hold_pairs, read_units
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.reading_rows import watch_statements
 
