@@ -39,7 +39,7 @@ from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.estimates import NoisyValues, linear_value, noise_sigma
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, offers_of
-from dpsql.release.points import Agreed, served_point
+from dpsql.release.points import Agreed, served_point, shown_frame
 from dpsql.release.runtime import Runtime
 from dpsql.release.stages import Released, Stage
 from dpsql.state import SideTable, State, to_arrow
@@ -75,15 +75,17 @@ class GroupingSetsKind(QueryKind[GroupingSets]):
     ) -> tuple[pa.Table, Receipt]:
         """Return the groups of all sets, in the order of the text."""
         offers, side_table = [one.offer for one in released], runtime.state.side_table
+        agreed = _agreed(query, offers, side_table)
+        found = [shown_frame(part, side_table, values) for part, values in zip(offers, agreed, strict=True)]
         tables = [
-            _placed(query, part.query, noisy_table(part, side_table, values))
-            for part, values in zip(offers, _agreed(query, offers, side_table), strict=True)
+            _placed(query, part.query, noisy_table(part, shown, side_table))
+            for part, shown in zip(offers, found, strict=True)
         ]
         empty = [place for place, one in enumerate(tables) if not one.num_rows]
         if empty:
             receipt = replace(receipt, nothing_shown=_set_reasons(query, offers, empty, runtime.state, reader))
         table = pa.concat_tables([tables[place] for place in query.sets], promote_options="permissive")
-        return table, with_coverage_of_sets(receipt, offers, side_table)
+        return table, with_coverage_of_sets(receipt, offers, found, side_table)
 
     def rows(self, query: GroupingSets, state: State, reader: Reader) -> list[Row]:
         """Return the rows of each set, and those of all together."""

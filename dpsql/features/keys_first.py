@@ -46,6 +46,7 @@ from dpsql.receipts.receipt import Receipt
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.number_threshold import hiding_statistic, shown_beside, threshold_of, with_threshold
 from dpsql.release.offer import Offer, amounts_of
+from dpsql.release.points import shown_frame
 from dpsql.release.round_keys import selected_ids
 from dpsql.release.runtime import Runtime
 from dpsql.release.stages import Released, Stage, offers_of_stages
@@ -185,13 +186,13 @@ class KeysFirstKind(QueryKind[KeysFirst]):
         if keys is None:
             raise AssertionError("numbers are released on keys that were selected")
         selected = selected_ids(offer.query.frame, shown_beside(offer, keys, runtime), runtime)
-        table = noisy_table(offer, state.side_table, selected=selected)
-        receipt = with_coverage(receipt, offer, state.side_table, selected=selected)
-        receipt = with_picked_rows(receipt, offer, state.side_table, selected)
-        if not table.num_rows:
+        found = shown_frame(offer, state.side_table, selected=selected)
+        receipt = with_coverage(receipt, offer, found, state.side_table)
+        receipt = with_picked_rows(receipt, offer, found)
+        if not len(found.shown):
             offers = [one.offer for one in released]
             receipt = replace(receipt, nothing_shown=(_reason(query, offers, keys.num_rows, state, reader),))
-        return table, receipt
+        return noisy_table(offer, found, state.side_table), receipt
 
     def rows(self, query: KeysFirst, state: State, reader: Reader) -> list[Row]:
         """Return the rows of each round, of the numbers on the selected keys, and of all together."""

@@ -32,7 +32,7 @@ from dpsql.receipts.receipt import Receipt
 from dpsql.release.exact import no_keys
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, amounts_of, offers_of
-from dpsql.release.points import shown_key_table
+from dpsql.release.points import shown_frame, shown_key_table
 from dpsql.release.runtime import Claim, Runtime
 from dpsql.release.stages import Released, Stage
 from dpsql.state import State, texts_to_arrow
@@ -71,9 +71,9 @@ class OtherGroupKind(QueryKind[WithOtherGroup]):
         """Return the row under the groups."""
         groups, row = (one.offer for one in released)
         state = runtime.state
-        receipt = with_coverage(receipt, groups, state.side_table)
-        shown = noisy_table(groups, state.side_table)
-        if not shown.num_rows:
+        shown, outside = (shown_frame(one, state.side_table) for one in (groups, row))
+        receipt = with_coverage(receipt, groups, shown, state.side_table)
+        if not len(shown.shown):
 
             def at(request: Request) -> tuple[Offer, ...]:
                 (higher,) = offers_of([asked_at(groups.query, request)], state, reader)
@@ -81,7 +81,8 @@ class OtherGroupKind(QueryKind[WithOtherGroup]):
 
             reason = threshold_reason([groups], groups.query.request, at, state, slice(1))
             receipt = replace(receipt, nothing_shown=(reason,))
-        return _appended(shown, noisy_table(row, state.side_table), query), receipt
+        above = noisy_table(groups, shown, state.side_table)
+        return _appended(above, noisy_table(row, outside, state.side_table), query), receipt
 
     def rows(self, query: WithOtherGroup, state: State, reader: Reader) -> list[Row]:
         """Return the rows of the groups, and those of the row; its groups are known when they are drawn."""

@@ -27,6 +27,7 @@ from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, price_of
+from dpsql.release.points import shown_frame
 from dpsql.release.runtime import Inquiry, Runtime, hold_shared_pairs
 from dpsql.release.stage import Prepared
 from dpsql.release.stages import Released, Stage, offers_of_stages, release_stages
@@ -94,8 +95,9 @@ class QueryKind(ABC, Generic[Asked]):
 
         """
         offer, state = released[-1].offer, runtime.state
-        table = noisy_table(offer, state.side_table)
-        return table, with_remarks(offer, receipt, table, state.side_table, partial(frame_reason, offer, state, reader))
+        found, reason = shown_frame(offer, state.side_table), partial(frame_reason, offer, state, reader)
+        receipt = with_remarks(offer, receipt, found, state.side_table, reason)
+        return noisy_table(offer, found, state.side_table), receipt
 
     def rows(self, query: Asked, state: State, reader: Reader, /) -> list[Row]:
         """Return the rows of ``dp_explain``, with those of the price; reads and spends nothing.

@@ -345,8 +345,9 @@ def _answer(
     """Return the groups of the last step with their receipt; all of it is stored."""
     part, target, state = query.first, query.target, runtime.state
     offer = _offer_at(part, stop.rho_nano, state, reader)
-    step, quantile = _step(query, offer, stop.rho_nano, runtime), interval_quantile(target)
-    table = noisy_table(offer, state.side_table, quantile=quantile, upper_quantile=upper_quantile(target))
+    step = _step(query, offer, stop.rho_nano, runtime)
+    found = replace(step.found, values=replace(step.found.values, quantile=interval_quantile(target)))
+    table = noisy_table(offer, found, state.side_table, upper_quantile(target))
     missing = missing_of(part, offer, step, state.side_table)
     within = within_target(part, step, target, missing)
     for number, cells in within.items():
@@ -354,7 +355,7 @@ def _answer(
     receipt = receipt_of_cap(offer, highest_nano(part), query.cap, words.RELEASED_NUMBERS, state)
     receipt = replace(with_price(receipt, charged), columns=after_steps(receipt.columns, target))
     reason = partial(reason_of_target, part, offer, state, reader)
-    receipt = with_remarks(offer, receipt, table, state.side_table, reason)
+    receipt = with_remarks(offer, receipt, found, state.side_table, reason)
     reasons = why_unknown(part, receipt, within, target.error, missing)
     notes = (*target_notes(step, stop, query, offer), *reasons, *receipt.notes)
     return table, replace(receipt, notes=notes)

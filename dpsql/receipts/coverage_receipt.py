@@ -7,9 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
-
 from dpsql.model.estimates import Estimate, Linear, Ratio, RunningSum, Spread, Sum, ValueBounds
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Statistic
 from dpsql.model.private_query import FrameQuery
@@ -21,7 +18,7 @@ from dpsql.release.cut_values import most_cut
 from dpsql.release.left_out import LeftOut, LeftOutReceipt
 from dpsql.release.noisy_table import kept_shares, left_out_numbers
 from dpsql.release.offer import Offer
-from dpsql.release.points import shown_ids
+from dpsql.release.points import ShownFrame
 from dpsql.state import SideTable
 
 _PLAIN_COUNT = re.compile(r"count\((\*|\w+)\)")
@@ -76,21 +73,16 @@ class _Column:
 
 
 def with_coverage(
-    receipt: Receipt,
-    offer: Offer,
-    side_table: SideTable,
-    statements: int | None = None,
-    *,
-    selected: npt.NDArray[np.intp] | None = None,
+    receipt: Receipt, offer: Offer, found: ShownFrame, side_table: SideTable, statements: int | None = None
 ) -> Receipt:
     """Return the receipt with what bounds keep and leave out, once that is stored.
 
     Args:
         receipt: of the offer.
         offer: how the query of one frame is served; all of it is stored.
+        found: its shown groups.
         side_table: where points are stored.
         statements: number of histograms that the answer reads, if it has more than those of the offer.
-        selected: ids of the keys that another release has selected.
 
     """
     query = offer.query
@@ -103,9 +95,9 @@ def with_coverage(
         lines |= dict.fromkeys(_column_lines(query, columns, shares, side_table, statements))
     left_out: tuple[LeftOutReceipt, ...] = ()
     if offer.left_out:
-        found = left_out_numbers(offer, shown_ids(offer, side_table, selected), side_table)
+        numbers = left_out_numbers(offer, found.shown, side_table)
         order = [one.covered for one in query.estimates]
-        left_out = tuple(_left_out(one, found[one], query) for one in sorted(found, key=order.index))
+        left_out = tuple(_left_out(one, numbers[one], query) for one in sorted(numbers, key=order.index))
     return replace(receipt, coverage=tuple(lines), left_out=left_out)
 
 
@@ -115,23 +107,26 @@ def statements_of(offer: Offer) -> int:
     return len(offer.coverage) + len(chosen)
 
 
-def with_coverage_of_sets(receipt: Receipt, offers: Sequence[Offer], side_table: SideTable) -> Receipt:
+def with_coverage_of_sets(
+    receipt: Receipt, offers: Sequence[Offer], found: Sequence[ShownFrame], side_table: SideTable
+) -> Receipt:
     """Return the receipt of several grouping sets with what bounding leaves in each.
 
     Args:
         receipt: of all together, with one for each set.
         offers: how each set is served; all of it is stored.
+        found: the shown groups of each set.
         side_table: where points are stored.
 
     """
-    if unknown := next((found for offer in offers if (found := _unmeasured(offer.query))), ()):
+    if unknown := next((line for offer in offers if (line := _unmeasured(offer.query))), ()):
         return replace(receipt, coverage=unknown)
     statements = sum(map(statements_of, offers))
     return replace(
         receipt,
         sets=tuple(
-            replace(one, receipt=with_coverage(one.receipt, offer, side_table, statements))
-            for one, offer in zip(receipt.sets, offers, strict=True)
+            replace(one, receipt=with_coverage(one.receipt, offer, shown, side_table, statements))
+            for one, offer, shown in zip(receipt.sets, offers, found, strict=True)
         ),
     )
 

@@ -10,8 +10,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from dpsql.cascade.reader import Reader
 from dpsql.errors import DpsqlError
 from dpsql.mechanism.calibrate import auto_share
@@ -24,6 +22,7 @@ from dpsql.receipts.phrases import all_left_out, at_higher_level, listed, none_p
 from dpsql.receipts.picked_rows import with_picked_rows
 from dpsql.receipts.receipt import Receipt
 from dpsql.release.offer import Offer, offers_of, shown_threshold
+from dpsql.release.points import ShownFrame
 from dpsql.state import SideTable, State
 
 OffersAt = Callable[[Request], Sequence[Offer]]
@@ -76,24 +75,24 @@ def threshold_reason(
 
 
 def with_remarks(
-    offer: Offer, receipt: Receipt, table: pa.Table, side_table: SideTable, reason: Callable[[], str]
+    offer: Offer, receipt: Receipt, found: ShownFrame, side_table: SideTable, reason: Callable[[], str]
 ) -> Receipt:
     """Return a receipt with what bounds keep where that is asked for, and why no group is shown where none is.
 
     Args:
         offer: how the only frame was served.
         receipt: with its price.
-        table: the groups.
+        found: its values and shown groups.
         side_table: where points are stored.
         reason: says why no group is shown.
 
     """
     is_covered = any(statistic.kind in BESIDE_KINDS for statistic in offer.query.statistics)
     if is_covered or offer.query.request.coverage is not None:
-        receipt = with_coverage(receipt, offer, side_table)
+        receipt = with_coverage(receipt, offer, found, side_table)
     if offer.query.finish.top:
-        receipt = with_picked_rows(receipt, offer, side_table)
-    return receipt if table.num_rows else replace(receipt, nothing_shown=(reason(),))
+        receipt = with_picked_rows(receipt, offer, found)
+    return receipt if len(found.shown) else replace(receipt, nothing_shown=(reason(),))
 
 
 def frame_reason(offer: Offer, state: State, reader: Reader) -> str:

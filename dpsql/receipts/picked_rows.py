@@ -12,7 +12,7 @@ from dpsql.receipts.phrases import listed
 from dpsql.receipts.receipt import Receipt
 from dpsql.release.estimates import Floats
 from dpsql.release.offer import Offer
-from dpsql.release.points import ShownFrame, shown_frame
+from dpsql.release.points import ShownFrame
 from dpsql.release.top_rows import (
     RowOrder,
     order_factor,
@@ -23,28 +23,23 @@ from dpsql.release.top_rows import (
     side_of,
     wider_of,
 )
-from dpsql.state import SideTable
 
 _MUCH = 1.01
 """Factors that exceed that of the order by no more are not named."""
 
 
-def with_picked_rows(
-    receipt: Receipt, offer: Offer, side_table: SideTable, selected: npt.NDArray[np.intp] | None = None
-) -> Receipt:
+def with_picked_rows(receipt: Receipt, offer: Offer, found: ShownFrame) -> Receipt:
     """Return a receipt with the errors of the rows that LIMIT picks.
 
     Args:
         receipt: of an answer; its errors are those of groups that are named beforehand.
         offer: how its numbers are served; all of it is stored.
-        side_table: where points are stored.
-        selected: ids of the keys that another release has selected, as in `noisy_table`.
+        found: its values and shown groups.
 
     """
     query, order = offer.query, row_order(offer.query)
     if order is None:
         return receipt
-    found = shown_frame(offer, side_table, selected=selected)
     rows, (threshold, _) = selected_rows(offer, found), row_threshold(offer)
     estimates = {one.name: query.estimates[one.estimate] for one in query.finish.columns if one.estimate is not None}
     factors = {name: order_factor(order, estimate, rows) for name, estimate in estimates.items()}

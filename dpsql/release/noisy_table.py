@@ -21,37 +21,28 @@ from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets
 from dpsql.pictures.tables import digits_of
 from dpsql.release.coverage import Kept, Share, kept_of
-from dpsql.release.estimates import COLUMNS, Z_95, EstimatedColumn, Floats, linear_value
+from dpsql.release.estimates import COLUMNS, EstimatedColumn, Floats, linear_value
 from dpsql.release.left_out import Z_HIGH, LeftOut
 from dpsql.release.offer import Offer
-from dpsql.release.points import Agreed, ShownFrame, served_point, shown_frame, stored_keys
+from dpsql.release.points import ShownFrame, served_point, stored_keys
 from dpsql.release.top_rows import factors_of_rows
 from dpsql.state import SideTable, to_arrow
 
 Integers = npt.NDArray[np.intp]
 
 
-def noisy_table(
-    offer: Offer,
-    side_table: SideTable,
-    agreed: Agreed | None = None,
-    selected: npt.NDArray[np.intp] | None = None,
-    quantile: float = Z_95,
-    upper_quantile: float = Z_HIGH,
-) -> pa.Table:
+def noisy_table(offer: Offer, found: ShownFrame, side_table: SideTable, upper_quantile: float = Z_HIGH) -> pa.Table:
     """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group.
 
     Args:
         offer: how the query of one frame is served; all of it is stored.
-        side_table: where points and keys are stored.
-        agreed: values of all keys, in place of those that are read from the points; public keys only.
-        selected: ids of the keys that another release has selected, in the order in which they are shown; None where
-            the points of this one say which are.
-        quantile: half width of an interval of a count, a sum or an average over its standard deviation.
-        upper_quantile: likewise of the interval whose upper end is that of whole numbers.
+        found: its values and shown groups.
+        side_table: where keys, and points of what bounds keep, are stored.
+        upper_quantile: half width of the interval whose upper end is that of whole numbers, over its standard
+            deviation.
 
     """
-    query, found = offer.query, shown_frame(offer, side_table, agreed, selected, quantile)
+    query = offer.query
     columns: dict[str, pa.ChunkedArray | pa.Array] = {}
     if query.frame.keys:
         keys = stored_keys(query.frame, side_table)

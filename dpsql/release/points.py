@@ -25,7 +25,7 @@ from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS, LEFT_OUT_K
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.noise.running_totals import FractionalSum
-from dpsql.release.estimates import Z_95, NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
+from dpsql.release.estimates import NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
 from dpsql.release.exact import Exact
 from dpsql.release.offer import Offer
 from dpsql.state import Point, SideTable, Threshold, delta_units_up, to_arrow
@@ -241,9 +241,17 @@ def shown_frame(
     side_table: SideTable,
     agreed: Agreed | None = None,
     selected: npt.NDArray[np.intp] | None = None,
-    quantile: float = Z_95,
 ) -> ShownFrame:
-    """Return noisy values and shown groups of an answer; arguments as those of `noisy_table`."""
+    """Return noisy values and shown groups of an answer.
+
+    Args:
+        offer: how the query of one frame is served; all of it is stored.
+        side_table: where points are stored.
+        agreed: values of all keys, in place of those that are read from the points; public keys only.
+        selected: ids of the keys that another release has selected, in the order in which they are shown; None where
+            the points of this one say which are.
+
+    """
     query, histogram = offer.query, offer.histogram
     numbers = [serving for serving in offer.servings if serving.level.statistic.kind not in BESIDE_KINDS]
     points = {serving.level.statistic: served_point(serving, side_table) for serving in numbers}
@@ -258,14 +266,14 @@ def shown_frame(
             noisy = noisy + added if statistic == PRESENCE else noisy
             read[statistic] = read_values(statistic, noisy, noise_sigma(statistic, point.sigma, histogram), histogram)
         agreed = Agreed(read, {}, 1)
-    values = NoisyFrame(agreed.values, histogram, query.groups, agreed.roundings, lost, quantile)
+    values = NoisyFrame(agreed.values, histogram, query.groups, agreed.roundings, lost)
     return ShownFrame(values, agreed.whole, shown, then)
 
 
 def shown_ids(
     offer: Offer, side_table: SideTable, selected: npt.NDArray[np.intp] | None = None
 ) -> npt.NDArray[np.intp]:
-    """Return the ids of the groups that an answer shows; arguments as those of `noisy_table`."""
+    """Return the ids of the groups that an answer shows; arguments as those of `shown_frame`."""
     point = served_point(offer.presence, side_table)
     if selected is None:
         return _shown(offer, point, side_table)

@@ -14,8 +14,8 @@ import pyarrow as pa
 from dpsql.cascade.reader import Reader
 from dpsql.model.private_query import FrameQuery
 from dpsql.release.exact import no_keys
-from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, offers_of
+from dpsql.release.points import shown_key_table
 from dpsql.release.round_keys import add_keys
 from dpsql.release.runtime import Claim, Inquiry, Runtime
 from dpsql.release.stage import NOTHING_EARLIER, Prepared, prepare, release_prepared
@@ -137,6 +137,6 @@ def offers_of_stages(stages: Iterable[Stage], state: State) -> tuple[Offer, ...]
 
 def shown_together(offers: Sequence[Offer], runtime: Runtime) -> pa.Table:
     """Return the keys that several releases show, each once."""
-    found = pa.concat_tables([noisy_table(offer, runtime.state.side_table) for offer in offers])
+    found = pa.concat_tables([shown_key_table(offer, runtime.state.side_table) for offer in offers])
     # a key that passed the threshold of a lower point of one round may be selected by a later one too
     return runtime.sandbox.run("SELECT DISTINCT * FROM found", {"found": found})

@@ -10,9 +10,8 @@ from scipy import stats
 
 import dpsql
 from dpsql.accounting.sparse_histogram import WeightedProfile
-from dpsql.features import key_rounds
 from dpsql.plan.features.key_rounds import COUNTED_KEYS
-from dpsql.release import noisy_table
+from dpsql.release import points, stages
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 
@@ -52,8 +51,8 @@ def test_a_lonely_key_is_shown_as_often_as_both_thresholds_cost() -> None:
 
 def test_the_check_catches_a_round_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin states both rounds, and shows the keys of the first alone."""
-    table = noisy_table.noisy_table
+    keys = points.shown_key_table
     monkeypatch.setattr(
-        key_rounds, "noisy_table", lambda offer, side: table(offer, side).slice(0, 0 if offer.rho_nano > 1e9 else None)
+        stages, "shown_key_table", lambda offer, side: keys(offer, side).slice(0, 0 if offer.rho_nano > 1e9 else None)
     )
     assert p_value() < CAUGHT
