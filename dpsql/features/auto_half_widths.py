@@ -115,22 +115,19 @@ class AutoHalfWidthsKind(QueryKind[AutoHalfWidths]):
         epsilon, delta = guarantee_of_cap(query.first, first.histogram, first.levels, query.most_nano)
         return OpenTerms(epsilon, delta, query.most_nano, *self._dearest(query, state, reader))
 
-    def open_prices(
-        self, query: AutoHalfWidths, options: Sequence[FrameQuery], _state: State, reader: Reader
-    ) -> Iterator[tuple[int, int]]:
-        """Yield the price of each option: at the level of its half widths, or at the cap if bounds are not known."""
+    def price_after_auto(self, query: AutoHalfWidths, _state: State, reader: Reader) -> tuple[int, int]:
+        """Return the price at the level of the half widths, or at the cap if bounds are not known."""
         is_known = not has_unknown_bounds(query.first)
-        for option in options:
-            one = replace(query, parts=(option,))
-            asked = _target_query(one).up_to(query.most_nano).first if is_known else option
-            calibration = calibrate(asked, histogram_of(asked.frame))
-            reader.require(asked_nano(asked, calibration))
-            yield calibration.rho_nano, _most_delta_units(asked, calibration)
+        asked = _target_query(query).up_to(query.most_nano).first if is_known else query.first
+        calibration = calibrate(asked, histogram_of(asked.frame))
+        reader.require(asked_nano(asked, calibration))
+        return calibration.rho_nano, _most_delta_units(asked, calibration)
 
     def _dearest(self, query: AutoHalfWidths, state: State, reader: Reader) -> tuple[int, int]:
         """Return the most nano-rho and the most delta units that the answer costs beside AUTO."""
         least, *larger = may_come(query.first)
-        prices = list(self.open_prices(query, (least, *larger[-1:]), state, reader))
+        options = (replace(query, parts=(option,)) for option in (least, *larger[-1:]))
+        prices = [self.price_after_auto(option, state, reader) for option in options]
         most_nano = max(rho for rho, _ in prices)
         if has_unknown_bounds(query.first):
             # other bounds may divide the cap otherwise, and a window rounds each part of it

@@ -74,4 +74,6 @@ def _prices(query: PrivateQuery, state: State, reader: Reader) -> Iterator[tuple
     least, *larger = options
     # a norm has one noise for any number of groups
     more = [] if first.frame.bounding.by_norm else larger[-1:]
-    yield from kind_of(query).open_prices(query, (least, *more), state, reader)
+    for option in (least, *more):
+        outcome = replace(query, parts=(option, *query.parts[1:]))
+        yield kind_of(outcome).price_after_auto(outcome, state, reader)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_histograms import questions
@@ -36,11 +36,6 @@ class OpenTerms:
     rho_nano: int
     delta_units: int
 
-    def at_price(self, rho_nano: int, delta_units: int) -> OpenTerms:
-        """Return the terms at another price of the answer; delta covers the thresholds that it has more."""
-        more = max(0, delta_units - self.delta_units) / DELTA_UNITS_PER_ONE
-        return replace(self, delta=min(1.0, self.delta + more), rho_nano=rho_nano, delta_units=delta_units)
-
 
 def may_come(query: FrameQuery) -> tuple[FrameQuery, ...]:
     """Return the query with some of the numbers that AUTO may choose, the least and the largest among them."""
@@ -70,44 +65,42 @@ def answer_delta_units(calibration: Calibration) -> int:
     )
 
 
-def open_terms_of(query: FrameQuery, first: Calibration, reader: Reader) -> OpenTerms:
+def open_terms_of(query: FrameQuery, first: Calibration, price: tuple[int, int], reader: Reader) -> OpenTerms:
     """Return the terms of a query by one set of keys: those of its least number of groups, which hold for all.
+
+    Args:
+        query: the plan.
+        first: its calibration with the least number of groups.
+        price: the most nano-rho and delta units that the answer costs, with all of its stages.
+        reader: who asks.
 
     Raises:
         AccessError: the query asks for more than the reader may be shown.
 
     """
     reader.require(asked_nano(query, first))
+    rho_nano, delta_units = price
+    # delta covers the thresholds of earlier stages, too
+    more = max(0, delta_units - _price_of(query, first, reader)[1]) / DELTA_UNITS_PER_ONE
     total_nano = first.rho_nano + first.auto_nano
-    return OpenTerms(first.epsilon, first.delta, total_nano, *_price_of(query, first, reader))
+    return OpenTerms(first.epsilon, min(1.0, first.delta + more), total_nano, rho_nano, delta_units)
 
 
-def open_prices_of(options: Sequence[FrameQuery], reader: Reader) -> Iterator[tuple[int, int]]:
-    """Yield the price of each option of a query by one set of keys, in nano-rho and delta units.
-
-    Raises:
-        AccessError, CalibrationError: some option could not be answered for the reader.
-
-    """
-    for option in options:
-        calibration = calibrate(option, histogram_of(option.frame))
-        reader.require(asked_nano(option, calibration))
-        yield _price_of(option, calibration, reader)
-
-
-def open_price_of_stages(parts: Sequence[FrameQuery], reader: Reader) -> tuple[int, int]:
-    """Return nano-rho and delta units of frames that are released one after the other.
+def price_of_parts(parts: Sequence[FrameQuery], reader: Reader) -> tuple[int, int]:
+    """Return the most nano-rho and delta units of frames that are released one after the other; nothing is stored.
 
     A frame that is released several times costs its highest level, and the thresholds of all of them.
 
     Raises:
-        AccessError, CalibrationError: as `open_prices_of`.
+        AccessError, CalibrationError: one could not be answered for the reader.
 
     """
     found: dict[Frame, tuple[int, int]] = {}
-    for part, (rho_nano, delta_units) in zip(parts, open_prices_of(parts, reader), strict=True):
-        most_nano, units = found.get(part.frame, (0, 0))
-        found[part.frame] = max(most_nano, rho_nano), units + delta_units
+    for part in parts:
+        calibration = calibrate(part, histogram_of(part.frame))
+        reader.require(asked_nano(part, calibration))
+        (most_nano, units), price = found.get(part.frame, (0, 0)), _price_of(part, calibration, reader)
+        found[part.frame] = max(most_nano, price[0]), units + price[1]
     return sum(rho_nano for rho_nano, _ in found.values()), sum(units for _, units in found.values())
 
 

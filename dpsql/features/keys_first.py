@@ -31,7 +31,7 @@ from dpsql.features.key_rounds import (
     rounds_note,
 )
 from dpsql.features.query_kind import QueryKind
-from dpsql.mechanism.calibrate import Calibration, calibrate, whole_nano
+from dpsql.mechanism.calibrate import Calibration, whole_nano
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO, PRESENCE, Statistic
@@ -221,16 +221,10 @@ class KeysFirstKind(QueryKind[KeysFirst]):
         total_nano = max(sum(part.rho_nano for part in offers) for offers in ways) + first.auto_nano
         return OpenTerms(epsilon, delta, total_nano, *map(max, zip(*map(amounts_of, ways), strict=True)))
 
-    def open_prices(
-        self, query: KeysFirst, options: Sequence[FrameQuery], state: State, reader: Reader
-    ) -> Iterator[tuple[int, int]]:
-        """Yield the price of the first option, whose levels all have; the noise of the others can be drawn."""
-        least, *others = (replace(query, parts=(option, *query.parts[1:])) for option in options)
-        yield from self._prices(least, state, reader)
-        for other in others:
-            for path in KeysAndNumbers.of(other, state, reader).paths(state):
-                numbers = path.settled(state).numbers
-                calibrate(numbers, histogram_of(numbers.frame))
+    def price_after_auto(self, query: KeysFirst, state: State, reader: Reader) -> tuple[int, int]:
+        """Return the price of the dearest way, by what is stored of the rounds."""
+        rho_nano, delta_units = map(max, zip(*self._prices(query, state, reader), strict=True))
+        return rho_nano, delta_units
 
     def noised(self, query: KeysFirst, state: State, reader: Reader) -> FrameQuery:
         """Return the query of the numbers."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
-from dpsql.features.auto_price import OpenTerms, may_come, open_price_of_stages, open_terms_of
+from dpsql.features.auto_price import OpenTerms, may_come, open_terms_of, price_of_parts
 from dpsql.features.joint_release import last_of_frame
 from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.registry import histogram_of
@@ -239,27 +239,22 @@ class QueryKind(ABC, Generic[Asked]):
             AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
 
         """
-        (price,) = self.open_prices(query, may_come(query.first)[:1], state, reader)
-        return open_terms_of(query.first, first, reader).at_price(*price)
+        least = replace(query, parts=(may_come(query.first)[0], *query.parts[1:]))
+        return open_terms_of(query.first, first, self.price_after_auto(least, state, reader), reader)
 
-    def open_prices(
-        self, query: Asked, options: Sequence[FrameQuery], state: State, reader: Reader, /
-    ) -> Iterator[tuple[int, int]]:
-        """Yield nano-rho and delta units that an answer may cost after AUTO.
+    def price_after_auto(self, query: Asked, state: State, reader: Reader, /) -> tuple[int, int]:
+        """Return the most nano-rho and delta units that an answer costs after AUTO.
 
         Args:
-            query: a plan by bounds that AUTO may find.
-            options: its first part with the least number of groups, and then others that AUTO may choose.
+            query: a plan by bounds, and with a number of groups, that AUTO may choose.
             state: the state file.
             reader: who asks.
 
         Raises:
-            AccessError, CalibrationError: some option could not be answered for the reader.
+            AccessError, CalibrationError: it could not be answered for the reader.
 
         """
-        for option in options:
-            stages = self.stages(replace(query, parts=(option, *query.parts[1:])), state, reader)
-            yield open_price_of_stages([part for stage in stages for part in stage.parts], reader)
+        return price_of_parts([part for stage in self.stages(query, state, reader) for part in stage.parts], reader)
 
     def open_rows(self, _query: Asked, _least: FrameQuery, _state: State, _reader: Reader, /) -> list[Row]:
         """Return the rows of a plan before AUTO has chosen that stand before those of its frame.

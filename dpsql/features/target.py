@@ -23,7 +23,7 @@ from dpsql.cascade.left_out import chain_hash
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.seen import seen_top
 from dpsql.errors import BudgetError, CalibrationError
-from dpsql.features.auto_price import OpenTerms, open_prices_of, open_terms_of
+from dpsql.features.auto_price import OpenTerms, price_of_parts
 from dpsql.features.cap_guarantee import guarantee_of_cap, receipt_of_cap, with_guarantee_of_cap
 from dpsql.features.query_kind import QueryKind
 from dpsql.features.target_levels import (
@@ -127,18 +127,15 @@ class WithinTargetKind(QueryKind[WithinTarget]):
         """Return the rows of the target before AUTO has chosen."""
         return open_target_rows(query, least, state, reader)
 
-    def open_terms(self, query: WithinTarget, first: Calibration, _state: State, reader: Reader) -> OpenTerms:
+    def open_terms(self, query: WithinTarget, first: Calibration, state: State, reader: Reader) -> OpenTerms:
         """Return the terms of the last step, whose price is that of the cap."""
         epsilon, delta = guarantee_of_cap(query.first, first.histogram, first.levels, cap_nano(query.first))
-        terms = open_terms_of(query.first, first, reader)
-        return replace(terms, epsilon=epsilon, delta=delta, rho_nano=most_nano(query.first))
+        return replace(super().open_terms(query, first, state, reader), epsilon=epsilon, delta=delta)
 
-    def open_prices(
-        self, query: WithinTarget, options: Sequence[FrameQuery], _state: State, reader: Reader
-    ) -> Iterator[tuple[int, int]]:
-        """Yield the price of the last step of each option, which in a window may have any level up to the cap."""
+    def price_after_auto(self, query: WithinTarget, _state: State, reader: Reader) -> tuple[int, int]:
+        """Return the price of the last step, which in a window may have any level up to the cap."""
         reader.require(cap_nano(query.first))
-        yield from ((most_nano(query.first), delta_units) for _, delta_units in open_prices_of(options, reader))
+        return most_nano(query.first), price_of_parts(query.parts, reader)[1]
 
 
 KIND = WithinTargetKind()
