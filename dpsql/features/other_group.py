@@ -58,6 +58,11 @@ class OtherGroupKind(QueryKind[WithOtherGroup]):
         # before
         yield Stage((row,), reader, keys, claim=_claim_of(query, dearest, state))
 
+    def offers(self, query: WithOtherGroup, state: State, reader: Reader) -> tuple[Offer, ...]:
+        """Return how the groups are served, and last the row; if it is not known yet, as if nothing is stored of it."""
+        groups, *row = super().offers(query, state, reader)
+        return groups, *(row or _dearest_row(query, groups, reader).offers(state))
+
     def receipt(self, query: WithOtherGroup, offers: Sequence[Offer], _state: State) -> Receipt:
         """Return the receipt of groups and row together."""
         own = own_receipts(query, offers)

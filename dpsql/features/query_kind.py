@@ -116,7 +116,7 @@ class QueryKind(ABC, Generic[Asked]):
             AccessError, CalibrationError: nothing was charged or read.
 
         """
-        return offers_of_stages(self.ways(query, state, reader)[0], state)
+        return offers_of_stages(self.stages(query, state, reader), state)
 
     def require_runs(self, query: Asked, runtime: Runtime, reader: Reader, /) -> list[list[Prepared]]:
         """Find out that all stages can be released, whichever way they take; charges, stores and reads nothing.

@@ -248,7 +248,10 @@ def draw_price(name: str, fresh: Level) -> ChargeItem:
 
 
 def price_of(offers: Iterable[Offer]) -> tuple[ChargeItem, ...]:
-    """Return the price of offers that follow each other: a statistic that rises several times costs its last level."""
+    """Return the price of offers that follow each other: a statistic that rises several times costs its last level.
+
+    An open charge pays for the first rise alone, so that a later one may cost more.
+    """
     found: dict[str, ChargeItem] = {}
     for item in (item for offer in offers for item in offer.items):
         before = found.get(item.statistic_hash)

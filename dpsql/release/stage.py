@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -57,7 +57,6 @@ class FrameValues:
 
 NO_VALUES = FrameValues(NOTHING_READ)
 """Values of a frame of which nothing is drawn."""
-NOTHING_EARLIER: Mapping[Frame, FrameValues] = {}
 
 
 @dataclass(frozen=True)
@@ -101,18 +100,18 @@ def _reading_of(offer: Offer, runtime: Runtime, keys: pa.Table | None) -> Readin
 
 
 def release_prepared(
-    prepared: Prepared, runtime: Runtime, inquiry: Inquiry, earlier: Mapping[Frame, FrameValues] = NOTHING_EARLIER
-) -> tuple[Charged, dict[Frame, FrameValues]]:
+    prepared: Prepared, runtime: Runtime, inquiry: Inquiry, earlier: FrameValues = NO_VALUES
+) -> tuple[Charged, FrameValues]:
     """Charge frames together; then read each, draw what is not stored, and store it with its release.
 
     Args:
         prepared: the frames.
         runtime: what the steps run on.
         inquiry: who asks.
-        earlier: values that were read for the same question; a frame with all that it needs is not read again.
+        earlier: values of the only frame, if it was read for the same question; it is not read again if they suffice.
 
     Returns:
-        What was charged, and the values of each frame for the next release.
+        What was charged, and the values of the only frame for its next release.
 
     Raises:
         BudgetError: nothing was charged or read.
@@ -121,20 +120,19 @@ def release_prepared(
             released once, meanwhile; the charge stays.
 
     """
-    charged, found = charge_offers(prepared.offers, runtime, inquiry), dict(earlier)
+    charged, kept = charge_offers(prepared.offers, runtime, inquiry), earlier
     for offer, reading in zip(prepared.offers, prepared.readings, strict=True):
         frame, values = offer.query.frame, NO_VALUES
         if offer.draws_left_out:
             hold_for_left_out(offer, reading, bounding_salt(frame, runtime), runtime)
         if reading:
-            values = earlier.get(frame, NO_VALUES)
-            if not values.has(reading):
-                values = read_frame(reading, charged, runtime, inquiry.timeout_seconds)
+            is_known = earlier.has(reading)
+            values = earlier if is_known else read_frame(reading, charged, runtime, inquiry.timeout_seconds)
         after = release_frame(offer, values, charged, runtime, inquiry)
-        found |= {frame: after} if reading else {}
+        kept = after if reading else kept
         if offer.draws_left_out:
             release_left_out(offer, prepared.keys, charged, runtime, inquiry)
-    return charged, found
+    return charged, kept
 
 
 def charge_offers(offers: Sequence[Offer], runtime: Runtime, inquiry: Inquiry) -> Charged:

@@ -18,7 +18,7 @@ from dpsql.release.offer import Offer, offers_of
 from dpsql.release.points import shown_key_table
 from dpsql.release.round_keys import add_keys
 from dpsql.release.runtime import Claim, Inquiry, Runtime
-from dpsql.release.stage import NOTHING_EARLIER, Prepared, prepare, release_prepared
+from dpsql.release.stage import NO_VALUES, Prepared, prepare, release_prepared
 from dpsql.state import Charged, State
 
 
@@ -33,6 +33,8 @@ class Stage:
         on_shown_keys: whether the numbers are released on the keys that the stages before have shown.
         served: changes how a frame is served, by what is stored; None if nothing does.
         drawn_once: whether each frame is drawn a single time, as a round of key selection is.
+        rises: whether the next stage releases the only frame once more, on the same keys and at a higher level; then its
+            rows are read once for both.
         claim: the most that the query may be charged, if its charge follows from the stages before.
 
     """
@@ -43,6 +45,7 @@ class Stage:
     on_shown_keys: bool = False
     served: Callable[[Offer], Offer] | None = None
     drawn_once: bool = False
+    rises: bool = False
     claim: Claim | None = None
 
     def offers(self, state: State) -> tuple[Offer, ...]:
@@ -106,7 +109,7 @@ def release_stages(
 
     """
     released: list[Released] = []
-    values = dict(NOTHING_EARLIER)
+    values = NO_VALUES
     for stage in stages:
         shown = None
         if stage.on_shown_keys:
@@ -117,7 +120,9 @@ def release_stages(
         if any(part.auto for part in stage.parts) and not any(one.offer.query.auto for one in released):
             before += inquiry.auto_charge
         asked = replace(inquiry, reader=stage.reader, auto_charge=before, claim=inquiry.claim or stage.claim)
-        charged, values = release_prepared(prepared, runtime, replace(asked, drawn_once=stage.drawn_once), values)
+        asked = replace(asked, drawn_once=stage.drawn_once)
+        charged, values = release_prepared(prepared, runtime, asked, values)
+        values = values if stage.rises else NO_VALUES
         # frames of one stage are charged together
         paid = [charged] if len(prepared.offers) == 1 else [charged.part(offer.items) for offer in prepared.offers]
         paid[0] += before

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import dpsql
+from dpsql.cascade.reader import CURATOR
 from dpsql.features import first_round
+from dpsql.features.keys_first import KIND
+from dpsql.model.query_kinds import KeysFirst
 from dpsql.release import stages
+from dpsql.release.offer import current
+from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
@@ -174,3 +180,18 @@ def test_a_budget_that_two_rounds_would_pass_is_not_begun_and_a_crash_pays_nothi
     assert len(answer) == 12
     assert len(levels(answer)) == 2
     assert spent(session) == pytest.approx(0.05, abs=1e-9)
+
+
+def test_the_step_that_is_known_holds_for_another_level_of_a_question(session: dpsql.Session) -> None:
+    """A receipt without groups tells of higher levels, where AUTO would draw a histogram again."""
+    session.sql(ROWS, **LEVEL)
+    statement = read_statement(ROWS)
+    assert isinstance(statement, SelectStatement)
+    query, state, reader = session._runner.plan(statement, LEVEL, CURATOR)
+    query = query.mapped(lambda part: current(part, state, reader))
+    groups, norm = query.first.auto_levels
+    levels = (groups, replace(norm, is_stored=False))
+    unsure = query.mapped(lambda part: replace(part, auto_levels=levels) if part.auto else part)
+    assert isinstance(unsure, KeysFirst)
+    assert unsure.first.is_open
+    assert len(KIND.offers(unsure, state, reader)) == 1 + 1

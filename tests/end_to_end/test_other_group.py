@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -346,3 +347,16 @@ def test_more_rows_than_a_lattice_can_hold_are_refused(session: dpsql.Session) -
     for aggregate in ("sum(cost", "median(cost"):
         with pytest.raises(dpsql.UnsupportedQueryError, match="more than 1,000,000,000 rows"):
             charged(session, text.replace("sum(cost", aggregate), max_groups_contributed=50)
+
+
+def test_a_refusal_names_a_level_at_which_groups_and_row_can_be_paid(session: dpsql.Session) -> None:
+    """The groups are lowered for nothing, and the row is known when they are; its price counts before, too."""
+    session.sql(CITIES, rho=1.0)
+    budget = "rho_budget := 1.3, delta_threshold := 0.1, delta_conversion := 1e-6"
+    session.sql(f"CALL dp_unit('visits', {budget}, replace := TRUE)")
+    with pytest.raises(dpsql.BudgetError) as refused:
+        session.sql(CITIES, rho=0.5, other_group="other")
+    granted = re.search(r"Ask with rho = ([0-9.]+[0-9])", str(refused.value))
+    assert granted, refused.value
+    assert float(granted[1]) == pytest.approx(0.3, abs=0.01)
+    assert charged(session, rho=float(granted[1])) == pytest.approx(float(granted[1]), abs=1e-8)
