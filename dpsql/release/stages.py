@@ -33,8 +33,8 @@ class Stage:
         on_shown_keys: whether the numbers are released on the keys that the stages before have shown.
         served: changes how a frame is served, by what is stored; None if nothing does.
         drawn_once: whether each frame is drawn a single time, as a round of key selection is.
-        rises: whether the next stage releases the only frame once more, on the same keys and at a higher level; then its
-            rows are read once for both.
+        rises: whether the next stage releases the only frame once more, on the same keys and at a higher level; then
+            its rows are read once for both.
         claim: the most that the query may be charged, if its charge follows from the stages before.
 
     """
