@@ -12,15 +12,16 @@ from dataclasses import replace
 
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto import PlanAgain, found_so_far
-from dpsql.features.auto_price import ROWS, STAND_INS, TOO_WIDE, may_come
+from dpsql.features.auto_price import ROWS, STAND_INS, TOO_WIDE, OpenTerms, may_come
 from dpsql.features.kinds import kind_of
+from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.registry import choose_frame
 from dpsql.model.estimates import NotFound
 from dpsql.model.frame import KEYS_FIRST, Statistic
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, PrivateQuery
 from dpsql.plan.features.auto import GROUPS, with_max_groups
-from dpsql.release.offer import current
+from dpsql.release.offer import current, held_histogram
 from dpsql.state import ChargeItem, State
 
 
@@ -40,6 +41,36 @@ def price_of_outcomes(query: PrivateQuery, plan: PlanAgain, state: State, reader
     prices = [price for one in (query, *_outcomes(query, plan, state)) for price in _prices(one, state, reader)]
     rho_nano, delta_units = (max(amounts) for amounts in zip(*prices, strict=True))
     return ChargeItem(query_hash(query), rho_nano, delta_units)
+
+
+def dearest_terms(query: PrivateQuery, terms: OpenTerms, plan: PlanAgain, state: State, reader: Reader) -> OpenTerms:
+    """Return terms that hold whatever AUTO finds: of each the largest, over all outcomes.
+
+    Args:
+        query: the plan, with something left open.
+        terms: those of the plan itself.
+        plan: plans its text again.
+        state: the state file.
+        reader: who asks.
+
+    Raises:
+        AccessError, CalibrationError, UnsupportedQueryError: as `price_of_outcomes`.
+
+    """
+    found = [terms]
+    for one in _outcomes(query, plan, state):
+        outcome = one.mapped(lambda part: current(part, state, reader))
+        least = may_come(outcome.first)[0]
+        calibration = calibrate(least, held_histogram(least, state))
+        found.append(kind_of(outcome).open_terms(outcome, calibration, state, reader))
+    price = price_of_outcomes(query, plan, state, reader)
+    return OpenTerms(
+        epsilon=max(one.epsilon for one in found),
+        delta=max(one.delta for one in found),
+        total_nano=max(one.total_nano for one in found),
+        rho_nano=max(terms.rho_nano, price.rho_nano),
+        delta_units=max(terms.delta_units, price.delta_units),
+    )
 
 
 def _outcomes(query: PrivateQuery, plan: PlanAgain, state: State) -> Iterator[PrivateQuery]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dpsql.cascade.reader import Reader
+from dpsql.features.auto import PlanAgain
+from dpsql.features.auto_outcomes import dearest_terms
 from dpsql.features.auto_price import may_come, open_price
 from dpsql.features.kinds import kind_of
 from dpsql.mechanism.calibrate import calibrate
@@ -28,7 +30,9 @@ def describe_table(query: PrivateQuery) -> Result:
     return text_table(("column_name", "column_type"), [(one.name, one.type) for one in query.shown])
 
 
-def explain_table(query: PrivateQuery, state: State, reader: Reader, constraint: str = "") -> Result:
+def explain_table(
+    query: PrivateQuery, state: State, reader: Reader, constraint: str = "", again: PlanAgain | None = None
+) -> Result:
     """Return the table of dp_explain: mechanism, noise, threshold, expected error, price; reads and spends nothing.
 
     What is stored at the level asked for or above it would be served as stored, so its noise is what is shown.
@@ -38,9 +42,10 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader, constraint:
         state: policy, ledger and stored points.
         reader: who asks.
         constraint: what keeps the unit column unique, as SQL; empty if nothing does.
+        again: plans the text by what AUTO may find; None if AUTO has chosen, or if only this plan is asked about.
 
     """
-    rows = _open_rows(query, state, reader) if query.first.is_open else _rows(query, state, reader)
+    rows = _open_rows(query, state, reader, again) if query.first.is_open else _rows(query, state, reader)
     if constraint:
         rows = [one for row in rows for one in _with_constraint(row, constraint)]
     return text_table(("section", "name", "value"), rows)
@@ -65,7 +70,7 @@ def _rows(query: PrivateQuery, state: State, reader: Reader) -> list[Row]:
     return rows
 
 
-def _open_rows(asked_query: PrivateQuery, state: State, reader: Reader) -> list[Row]:
+def _open_rows(asked_query: PrivateQuery, state: State, reader: Reader, again: PlanAgain | None) -> list[Row]:
     """Return the plan of a query that leaves something to AUTO: its price, and noise for some of its choices."""
     query = asked_query.first
     options = [current(option, state, reader) for option in may_come(query)]
@@ -73,6 +78,8 @@ def _open_rows(asked_query: PrivateQuery, state: State, reader: Reader) -> list[
     items = open_price(query)
     kind = kind_of(asked_query)
     terms = kind.open_terms(asked_query, calibrations[0], state, reader)
+    if again:
+        terms = dearest_terms(asked_query, terms, again, state, reader)
     asked = list(zip(query.auto, query.auto_levels, strict=True))
     numbers = [
         (

@@ -220,7 +220,7 @@ class FrameSession:
         """The plan of a query, as ``FROM dp_explain(…)``; spends nothing."""
         statement = read_statement(text)
         assert isinstance(statement, SelectStatement)  # noqa: S101 — questions about frames are written as such
-        return self._runner.explained(*self._runner.answerable(statement, options, CURATOR))
+        return self._runner.explained(statement, options, CURATOR)
 
     def close(self) -> None:
         """Close the sandbox; connection and state are the caller's."""

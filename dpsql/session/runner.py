@@ -162,10 +162,11 @@ class StatementRunner:
             return query, state, cleared
         raise self._in_asked_words(refused, statement, options, reader)
 
-    def explained(self, query: PrivateQuery, state: State, reader: Reader) -> Result:
-        """Return the plan of a query, with the constraint that leaves nothing to bound if there is one."""
+    def explained(self, statement: SelectStatement, options: Mapping[str, object], reader: str) -> Result:
+        """Return the plan of a SELECT, with the constraint that leaves nothing to bound if there is one."""
+        query, state, cleared = self.answerable(statement, options, reader)
         constraint = self.engine.unit_constraint(query.first.frame.rows_sql.stored_unit)
-        return explain_table(query, state, reader, constraint)
+        return explain_table(query, state, cleared, constraint, self._again(statement, options, state, cleared))
 
     def answer(
         self,
@@ -265,7 +266,7 @@ class StatementRunner:
             case "dp_query":
                 return self.answer(*asked_query(call), reader, timeout_seconds)
             case "dp_explain":
-                return self.explained(*self.answerable(*asked_query(call), reader))
+                return self.explained(*asked_query(call), reader)
             case "dp_describe":
                 return describe_table(self.answerable(*asked_query(call), reader)[0])
             case "dp_budget":

@@ -254,9 +254,9 @@ class Session(contextlib.AbstractContextManager["Session"]):
                 if not isinstance(call, FunctionCall) or call.name not in DECLARATIONS:
                     raise ParseError(f"only declarations are rehearsed: {', '.join(DECLARATIONS)}")
                 declare(call, copied, runner.engine)
-            query, state, reader = runner.answerable(statement, options, CURATOR)
-            columns = tuple((column.name, column.type) for column in query.shown)
-            return Rehearsal(runner.explained(query, state, reader), columns)
+            shown = runner.answerable(statement, options, CURATOR)[0].shown
+            columns = tuple((column.name, column.type) for column in shown)
+            return Rehearsal(runner.explained(statement, options, CURATOR), columns)
         finally:
             copied.close()
             runner.sandbox.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -258,3 +259,23 @@ def test_the_formula_finds_the_least_error() -> None:
         assert 8 <= found <= 10
         assert chosen_groups(noisy, 25.0, ends, expected, key_count=key_count, weighted=True) <= found
     assert chosen_groups(np.zeros(len(ends)), 25.0, ends, expected, key_count=None, weighted=True) == 1
+
+
+@pytest.mark.parametrize("groups", [1, 6], ids=["one group of a unit", "six groups"])
+def test_a_plan_before_auto_has_the_most_that_is_charged_and_shown(groups: int) -> None:
+    """One group of a unit leads to another mechanism, whose threshold may cost the whole delta of the question."""
+    text = "SELECT shop, count(*) AS n FROM sales GROUP BY shop"
+    with dpsql.connect() as session:
+        session.connection.execute(
+            f"CREATE TABLE sales AS SELECT u, (u + i) % 12 AS shop FROM range(9000) r(u), range({groups}) s(i)"
+        )
+        session.sql("CALL dp_unit('buyer', epsilon_budget := 3, delta_budget := 1e-6)")
+        session.sql("CALL dp_protect('sales', unit := 'buyer', privacy_unit_column := 'u')")
+        plan = {row[:2]: row[2] for row in session.sql(f"FROM dp_explain($${text}$$, rho := 0.05)").fetchall()}
+        receipt = receipt_of(session.sql(text, rho=0.05))
+    guarantee = re.search(r"epsilon = (.*), delta = (.*)", plan["mechanism", "this query alone"])
+    assert guarantee, plan
+    assert receipt.epsilon <= float(guarantee[1]) * (1 + 1e-5)
+    assert receipt.delta <= float(guarantee[2]) * (1 + 1e-5)
+    assert receipt.charged_rho <= float(plan["price", "rho"].split(",")[0])
+    assert receipt.charged_delta <= float(plan["price", "threshold delta"]) * (1 + 1e-5)

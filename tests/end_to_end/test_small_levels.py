@@ -51,7 +51,7 @@ def refusals(session: dpsql.Session, text: str, options: Options) -> tuple[str, 
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
     with pytest.raises(CalibrationError) as explained:
-        session._runner.explained(*session._runner.answerable(statement, options, CURATOR))
+        session._runner.explained(statement, options, CURATOR)
     with pytest.raises(CalibrationError) as asked:
         session.sql(text, **options)
     assert session._access.read().ledger.spent("patient").rho_nano == 0

@@ -23,6 +23,7 @@ import dpsql
 from dpsql.cascade.reader import Reader
 from dpsql.engine import Engine
 from dpsql.features import auto
+from dpsql.features.auto import PlanAgain
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.query_kinds import WithinTarget
 from dpsql.release.runtime import Runtime
@@ -98,11 +99,13 @@ class _Watch:
             self._see(of_answer(query, result.receipt, runtime.state))
         return result
 
-    def explained(self, query: PrivateQuery, state: State, reader: Reader, constraint: str) -> dpsql.Result:
+    def explained(
+        self, query: PrivateQuery, state: State, reader: Reader, constraint: str, again: PlanAgain
+    ) -> dpsql.Result:
         """Note the plan that is shown."""
         if not self._has_chosen:
             self._see(of_plan(query, state, reader))
-        return self._explain(query, state, reader, constraint)
+        return self._explain(query, state, reader, constraint, again)
 
     @property
     def _has_chosen(self) -> bool:
