@@ -7,6 +7,7 @@ that is sure of what it says, and pay nothing for it. `cascade.auto_levels` has 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -19,13 +20,13 @@ from dpsql.bound.value_steps import LARGEST_VALUE, VALUE_EXPONENT
 from dpsql.cascade.auto_levels import missing_step
 from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
-from dpsql.features.auto_choices import TYPICAL_GROUPS, Integers, found_bounds, holds_most
-from dpsql.features.auto_groups import most_groups
+from dpsql.features.auto_choices import TYPICAL_GROUPS, Expected, Integers, chosen_groups, found_bounds, holds_most
 from dpsql.features.auto_histograms import Question, questions
 from dpsql.features.auto_norms import FEW_KEYS, USUAL_ROWS_PLACES, NormUse, chosen_norm, on_row_lattice, rounded_up
 from dpsql.features.auto_price import may_come, open_price
-from dpsql.features.auto_purposes import groups_for_ratios, ratio_kind, ratio_norm
+from dpsql.features.auto_ratios import groups_for_ratios, ratio_groups, ratio_kind, ratio_norm
 from dpsql.mechanism.calibrate import AUTO_PARTS, auto_share, part_for_auto
+from dpsql.mechanism.histogram import count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import NotFound
@@ -270,3 +271,46 @@ def _read(
     frame, statistic = question.frame, question.statistic
     write = partial(unit_histogram_sql, frame, statistic, salt)
     return question.exact(read_units(frame, (statistic,), write, runtime, listed, timeout_seconds).reveal())
+
+
+_REFERENCE_DELTA = 1e-6
+"""Thresholds are predicted at this delta whatever a query asks for, so that every query of a frame has one choice."""
+_FOUND = 4.0
+"""A key is taken to be selected in rounds where it has so many times the noise of a count of units in that many."""
+
+
+def most_groups(query: FrameQuery, asked: AutoGroups, state: State, selected: int | None = None) -> int:
+    """Return the number of groups that a stored histogram chooses for a query.
+
+    Args:
+        query: the plan, with the levels of what it leaves to AUTO.
+        asked: the question for the number of groups.
+        state: the state file.
+        selected: number of private keys, if a first round found nearly all.
+
+    """
+    if groups_for_ratios(query, asked):
+        return ratio_groups(query, asked, state.side_table)
+    point = Question(asked).point(state.side_table, query.auto_levels[0].rho_nano)
+    # what a query that leaves this level for AUTO has for its statistics
+    rho = point.rho_nano * (AUTO_PARTS - 1) / NANO
+
+    def expected(max_groups: int) -> Expected:
+        frame = choose_frame(with_max_groups(query, asked, max_groups)).frame
+        histogram = histogram_of(frame)
+        sigma = histogram.sigma(rho)
+        if frame.mechanism == KEYS_FIRST:
+            # which keys are found is not for this number to decide
+            return Expected(count_sigma(histogram, sigma), _FOUND * math.sqrt(TYPICAL_GROUPS / (2.0 * rho)))
+        tau = histogram.threshold(_REFERENCE_DELTA, sigma)
+        return Expected(count_sigma(histogram, sigma), None if tau is None else frame.bounding.minimum_units + tau)
+
+    public, few = query.frame.public_keys, selected if selected and selected <= FEW_KEYS else None
+    return chosen_groups(
+        point.noisy_values,
+        point.sigma,
+        asked.candidates,
+        expected,
+        key_count=few if public is None else public.count,
+        weighted=asked.weighted,
+    )

@@ -36,9 +36,16 @@ from dpsql.features.target_levels import (
     steps_up,
 )
 from dpsql.features.target_missing import missing_of
-from dpsql.features.target_notes import after_steps, reason_of_target, target_notes, why_unknown, within_target
+from dpsql.features.target_notes import (
+    after_steps,
+    open_target_rows,
+    reason_of_target,
+    target_notes,
+    target_rows,
+    why_unknown,
+    within_target,
+)
 from dpsql.features.target_picked import picked_rows
-from dpsql.features.target_rows import open_target_rows, target_rows
 from dpsql.features.target_rule import (
     MOST_STEPS,
     Step,

@@ -1,6 +1,7 @@
 """The answer of a question by relative error: notes, errors of columns, cells within the target, groups not shown.
 
-All of it is written from the last step, which is stored.
+All of it is written from the last step, which is stored. The rows of ``dp_explain`` are those of the cap, of where the
+steps begin, and of the window.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
 from dpsql.errors import DpsqlError
-from dpsql.features.target_levels import absolute_grid, at_step, cap_nano, level_of_text, steps_up, window_of
+from dpsql.features.auto_price import answer_delta_units, open_price
+from dpsql.features.cap_guarantee import affordable_row, cap_row, is_beyond
+from dpsql.features.target_levels import (
+    absolute_grid,
+    at_step,
+    cap_nano,
+    highest_nano,
+    level_of_text,
+    most_nano,
+    steps_up,
+    window_of,
+)
 from dpsql.features.target_missing import Missing, may_cut
 from dpsql.features.target_rule import (
     Step,
@@ -26,7 +38,11 @@ from dpsql.features.target_rule import (
     numbers_within,
     quantile_of,
 )
-from dpsql.model.frame import NANO
+from dpsql.mechanism.calibrate import calibrate
+from dpsql.mechanism.registry import histogram_of
+from dpsql.mechanism.window import charged_delta
+from dpsql.model.frame import NANO, Frame
+from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError, WithinTarget
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
@@ -35,9 +51,11 @@ from dpsql.receipts.coverage_receipt import unit_name
 from dpsql.receipts.left_out_words import lacks_people, may_cut_some, within_unknown
 from dpsql.receipts.nothing_shown import asked_at, frame_reason
 from dpsql.receipts.phrases import at_higher_level, none_passed
+from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.offer import Offer, offers_of, shown_threshold
-from dpsql.state import State, Stop, to_arrow
+from dpsql.release.top_rows import row_order
+from dpsql.state import ChargeItem, State, Stop, to_arrow
 
 _TIMES_CAP = 1_000
 """A forecast looks for a level up to so many times the highest one that the question allows."""
@@ -194,3 +212,71 @@ def _threshold(offer: Offer) -> float | None:
     """Return the threshold of a step; None for public keys."""
     tau = offer.presence.tau
     return None if tau is None else shown_threshold(offer.query.frame, tau, offer.query.request.min_units)
+
+
+def target_rows(
+    query: WithinTarget, last: Offer, first_nano: int, stop: Stop | None, state: State, reader: Reader
+) -> list[Row]:
+    """Return the rows of the target; they read and spend nothing.
+
+    Args:
+        query: on the current generation of its frame.
+        last: how the last step is served.
+        first_nano: level of the first step.
+        stop: where the question stopped for the reader; None if it was not asked yet.
+        state: the state file.
+        reader: who asks.
+
+    """
+    beyond = is_beyond(last, highest_nano(query.first), state)
+    rows = [
+        *_asked_rows(query, last.items, state, reader),
+        cap_row(query.cap, words.RELEASED_NUMBERS, beyond=beyond),
+    ]
+    if stop is None:
+        rows.append(("target", "first level", f"rho = {first_nano / NANO:.9g}"))
+    else:
+        rows.append(("target", "stopped", target_words.stopped(stop.rho_nano / NANO, stop.steps)))
+    return [*rows, *_window_rows(query.first.frame)]
+
+
+def open_target_rows(query: WithinTarget, least: FrameQuery, state: State, reader: Reader) -> list[Row]:
+    """Return the rows of the target before AUTO has chosen; they read and spend nothing.
+
+    Args:
+        query: the plan, with something left open.
+        least: its part with the least number of groups that AUTO may choose.
+        state: the state file.
+        reader: who asks.
+
+    """
+    delta_units = answer_delta_units(calibrate(least, histogram_of(least.frame)))
+    last = ChargeItem(query_hash(query), most_nano(query.first), delta_units)
+    return [
+        *_asked_rows(query, (*open_price(query.first), last), state, reader),
+        cap_row(query.cap, words.RELEASED_NUMBERS),
+        *_window_rows(least.frame),
+    ]
+
+
+def _asked_rows(query: WithinTarget, items: Sequence[ChargeItem], state: State, reader: Reader) -> list[Row]:
+    """Return the rows of the target itself, and whether the most that all steps cost can be paid."""
+    name, value = query.cap
+    return [
+        (
+            "target",
+            "relative error",
+            target_words.relative_error(query.target, of_rows=row_order(query.first) is not None),
+        ),
+        *([("target", name, f"{value:.9g}")] if name == "max_epsilon" else []),
+        ("target", "max_rho", f"{cap_nano(query.first) / NANO:.9g}"),
+        affordable_row(query.first, items, state, reader),
+    ]
+
+
+def _window_rows(frame: Frame) -> list[Row]:
+    if not frame.has_private_keys or frame.window is None:
+        return []
+    delta = charged_delta(histogram_of(frame), frame.window)
+    window = target_words.window(frame.window.low / NANO, frame.window.high / NANO, delta)
+    return [("target", "window", window)]
