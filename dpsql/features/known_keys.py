@@ -20,7 +20,7 @@ from dpsql.features.kinds import kind_of
 from dpsql.model.private_query import PrivateQuery
 from dpsql.release.offer import current, price_of
 from dpsql.release.runtime import Inquiry, Runtime
-from dpsql.release.stages import release_stages
+from dpsql.release.stages import offers_of_way, release_stages
 from dpsql.state import Charged, ChargeItem, State
 
 
@@ -68,7 +68,7 @@ def draw_first_round(query: PrivateQuery, runtime: Runtime, inquiry: Inquiry) ->
     state, reader, kind = runtime.state, inquiry.reader, kind_of(query)
     query = query.mapped(lambda part: current(part, state, reader))
     ways, _ = kind.require_all(query, runtime, inquiry)
-    *rounds, numbers = [offer for stage in ways[0] for offer in stage.offers]
+    *rounds, numbers = offers_of_way(ways[0])
     # numbers by the norm to come cost their whole level, also where those of the plan are stored
     most = ChargeItem(inquiry.query_hash, numbers.asked_nano, 0)
     state.ledger.require(query.first.frame.rows.unit, [*price_of(rounds), most], reader.name)

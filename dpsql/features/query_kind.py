@@ -30,13 +30,17 @@ from dpsql.release.offer import Offer, price_of
 from dpsql.release.points import shown_frame
 from dpsql.release.runtime import Inquiry, Runtime, hold_shared_pairs
 from dpsql.release.stage import Prepared
-from dpsql.release.stages import Released, Stage, offers_of_stages, release_stages
+from dpsql.release.stages import Released, Stage, offers_of_stages, offers_of_way, release_stages
 from dpsql.state import State
 
 if TYPE_CHECKING:
     from dpsql.features.key_rounds import KeyRounds
 
 Asked = TypeVar("Asked", bound=PrivateQuery)
+
+
+Way = list[tuple[Stage, Prepared]]
+"""The stages of one way that a query may take, each with all of it that can fail before the charge."""
 
 
 class QueryKind(ABC, Generic[Asked]):
@@ -118,16 +122,16 @@ class QueryKind(ABC, Generic[Asked]):
         """
         return offers_of_stages(self.stages(query, state, reader), state)
 
-    def require_runs(self, query: Asked, runtime: Runtime, reader: Reader, /) -> list[list[Prepared]]:
+    def require_runs(self, query: Asked, runtime: Runtime, reader: Reader, /) -> list[Way]:
         """Find out that all stages can be released, whichever way they take; charges, stores and reads nothing.
 
         Raises:
             AccessError, CalibrationError, ReleaseError, SchemaError: as `Stage.prepared`.
 
         """
-        return [[stage.prepared(runtime) for stage in way] for way in self.ways(query, runtime.state, reader)]
+        return [[(stage, stage.prepared(runtime)) for stage in way] for way in self.ways(query, runtime.state, reader)]
 
-    def require_all(self, query: Asked, runtime: Runtime, inquiry: Inquiry, /) -> tuple[list[list[Prepared]], Receipt]:
+    def require_all(self, query: Asked, runtime: Runtime, inquiry: Inquiry, /) -> tuple[list[Way], Receipt]:
         """Find out that all stages can be released and paid for, whichever way they take.
 
         Returns:
@@ -139,14 +143,14 @@ class QueryKind(ABC, Generic[Asked]):
         """
         ways, receipts = self.require_runs(query, runtime, inquiry.reader), []
         for way in ways:
-            offers = [offer for stage in way for offer in stage.offers]
+            offers = offers_of_way(way)
             # what can fail of the receipt fails before the first charge
             receipts.append(self.receipt(query, offers, runtime.state))
             if len(way) > 1:
                 unit = query.first.frame.rows.unit
                 runtime.state.ledger.require(unit, price_of(offers), inquiry.reader.name)
         if self.shares_pairs:
-            hold_shared_pairs(query.first.frame, [offer for stage in ways[0] for offer in stage.offers], runtime)
+            hold_shared_pairs(query.first.frame, offers_of_way(ways[0]), runtime)
         return ways, receipts[0]
 
     def release(self, query: Asked, runtime: Runtime, inquiry: Inquiry, /) -> tuple[pa.Table, Receipt]:
@@ -158,10 +162,15 @@ class QueryKind(ABC, Generic[Asked]):
 
         """
         ways, receipt = self.require_all(query, runtime, inquiry)
-        first = ways[0][0] if len(ways) == len(ways[0]) == 1 else None
-        stages = self.stages(query, runtime.state, inquiry.reader)
-        released = release_stages(stages, runtime, inquiry, first)
-        if not first or len(released) > len(first.offers):
+        way, planned = ways[0], offers_of_way(ways[0])
+        stages: Iterable[Stage] = self.stages(query, runtime.state, inquiry.reader)
+        is_stored = len(ways) == 1 and not any(serving.steps for offer in planned for serving in offer.servings)
+        if is_stored:
+            # nothing is drawn, so that the stages stay those
+            stages = [stage for stage, _ in way]
+        ready = [prepared for _, prepared in way] if is_stored or len(ways) == len(way) == 1 else []
+        released = release_stages(stages, runtime, inquiry, ready)
+        if len(way) > 1 or len(released) > len(planned):
             receipt = self.receipt(query, [one.offer for one in released], runtime.state)
         return self.answer(query, released, _with_prices(receipt, released), runtime, inquiry.reader)
 

@@ -93,7 +93,7 @@ class Released:
 
 
 def release_stages(
-    stages: Iterable[Stage], runtime: Runtime, inquiry: Inquiry, first: Prepared | None = None
+    stages: Iterable[Stage], runtime: Runtime, inquiry: Inquiry, ready: Sequence[Prepared] = ()
 ) -> tuple[Released, ...]:
     """Release one stage after the other: charge, read once for each frame, draw, store.
 
@@ -102,7 +102,7 @@ def release_stages(
         runtime: what the steps run on.
         inquiry: who asks. What AUTO charged is recorded with the first stage that it chose for, and what was charged
             for a first round with the first stage.
-        first: the first stage, if it is prepared already.
+        ready: the first stages, as far as they are prepared already.
 
     Raises:
         DpsqlError: as `Stage.prepared` and `release_prepared`.
@@ -110,12 +110,13 @@ def release_stages(
     """
     released: list[Released] = []
     values = NO_VALUES
-    for stage in stages:
+    for place, stage in enumerate(stages):
         shown = None
         if stage.on_shown_keys:
             shown = shown_together([one.offer for one in released], runtime)
             add_keys(stage.parts[0].frame, shown, runtime)
-        prepared = first if first and not released else stage.prepared(runtime, shown)
+        is_ready = place < len(ready) and not stage.on_shown_keys
+        prepared = ready[place] if is_ready else stage.prepared(runtime, shown)
         before = Charged() if released else inquiry.first_charge
         if any(part.auto for part in stage.parts) and not any(one.offer.query.auto for one in released):
             before += inquiry.auto_charge
@@ -128,6 +129,11 @@ def release_stages(
         paid[0] += before
         released += (Released(*one, prepared.keys) for one in zip(prepared.offers, paid, strict=True))
     return tuple(released)
+
+
+def offers_of_way(way: Iterable[tuple[Stage, Prepared]]) -> list[Offer]:
+    """Return how the frames of prepared stages are served."""
+    return [offer for _, prepared in way for offer in prepared.offers]
 
 
 def offers_of_stages(stages: Iterable[Stage], state: State) -> tuple[Offer, ...]:

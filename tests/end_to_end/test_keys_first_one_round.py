@@ -117,7 +117,9 @@ def test_rounds_of_keys_that_are_stored_are_in_the_price_where_numbers_may_have_
     assert spent(session) == before
     session.sql("CALL dp_unit('buyer', rho_budget := 3, replace := TRUE)")
     assert len(levels(session.sql(PEOPLE, **LEVEL))) == 2
-    assert float(stated.split(",")[0]) == pytest.approx(spent(session) - before, abs=1e-9)
+    assert spent(session) - before == pytest.approx(0.05 - of_keys / 10, abs=1e-9)
+    # units with one key would be answered by another mechanism, to which stored rounds are of no use
+    assert stated == "0.05, or less where an answer is stored"
 
 
 @pytest.mark.parametrize(
