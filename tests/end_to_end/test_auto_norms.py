@@ -179,7 +179,7 @@ def test_explaining_draws_nothing_and_does_not_depend_on_the_data(session: dpsql
     told = {(section, name): value for section, name, value in before}
     assert told["mechanism", "rho"] == "0.32"
     assert told["price", "rho"] == "0.32, or less where an answer is stored"
-    assert told["price", "threshold delta"] == "3.125e-07"
+    assert told["price", "threshold delta"] == "9.75e-07"
     assert any("norm of what they have in all groups" in value for _, _, value in before)
     session.connection.execute("DELETE FROM emptied")
     assert session.sql(explain).fetchall() == before

@@ -59,7 +59,8 @@ def test_numbers_have_what_rounds_would_take_and_a_threshold(session: dpsql.Sess
     answer = session.sql(PEOPLE, **LEVEL)
     receipt = receipt_of(answer)
     assert stated == "0.05, or less where an answer is stored"
-    assert stated_delta == pytest.approx(receipt.charged_delta)
+    # of units with one key the threshold of another mechanism takes nearly the whole delta
+    assert stated_delta == pytest.approx(0.975e-6, rel=0.01)
     assert receipt.mechanism == "keys_first"
     assert levels(answer) == pytest.approx([FIRST_NANO / NANO, 0.05 - FIRST_NANO / NANO])
     assert receipt.charged_rho == pytest.approx(0.05, abs=1e-9)
