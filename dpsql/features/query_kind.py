@@ -59,8 +59,8 @@ class QueryKind(ABC, Generic[Asked]):
     def stages(self, query: Asked, state: State, reader: Reader, /) -> Iterator[Stage]:
         """Yield the stages of a query, one after the other.
 
-        Who releases a stage before the next one is asked for gets all of them. For others, a stage that is not stored
-        has the outcome that makes those after it the dearest.
+        A caller that releases each stage before it asks for the next one gets all stages. For any other caller, a
+        stage that is not stored has the outcome that makes the later stages the dearest.
 
         Raises:
             AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
