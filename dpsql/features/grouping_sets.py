@@ -32,10 +32,10 @@ from dpsql.model.private_query import FrameQuery, Request
 from dpsql.model.query_kinds import GroupingSets
 from dpsql.receipts import words
 from dpsql.receipts.coverage_receipt import with_coverage_of_sets
-from dpsql.receipts.nothing_shown import reasons_of_sets, threshold_reason
 from dpsql.receipts.offer_receipt import asked_sigmas, column_receipts, make_receipt
 from dpsql.receipts.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
+from dpsql.receipts.remarks import reasons_of_sets, threshold_reason
 from dpsql.release.estimates import NoisyValues, linear_value, noise_sigma
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, offers_of

@@ -14,9 +14,9 @@ from dpsql.features.key_rounds import KeyRounds, round_names, round_rows, rounds
 from dpsql.features.query_kind import QueryKind
 from dpsql.model.private_query import Request
 from dpsql.model.query_kinds import KeysAlone
-from dpsql.receipts.nothing_shown import threshold_reason
 from dpsql.receipts.plan_rows import Row, price_rows
 from dpsql.receipts.receipt import Receipt
+from dpsql.receipts.remarks import threshold_reason
 from dpsql.release.offer import Offer
 from dpsql.release.runtime import Runtime
 from dpsql.release.stages import Released, Stage, shown_together

@@ -39,10 +39,9 @@ from dpsql.model.private_query import AutoGroups, FrameQuery, Request
 from dpsql.model.query_kinds import KeysFirst
 from dpsql.receipts import words
 from dpsql.receipts.coverage_receipt import with_coverage
-from dpsql.receipts.nothing_shown import asked_at, frame_reason, threshold_reason
-from dpsql.receipts.picked_rows import with_picked_rows
 from dpsql.receipts.plan_rows import Row, amount_rows, offer_rows
 from dpsql.receipts.receipt import Receipt
+from dpsql.receipts.remarks import asked_at, frame_reason, threshold_reason, with_picked_rows
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.number_threshold import hiding_statistic, shown_beside, threshold_of, with_threshold
 from dpsql.release.offer import Offer, amounts_of

@@ -25,10 +25,10 @@ from dpsql.model.query_kinds import WithOtherGroup
 from dpsql.plan.features.other_group import outside_of
 from dpsql.receipts import words
 from dpsql.receipts.coverage_receipt import with_coverage
-from dpsql.receipts.nothing_shown import asked_at, threshold_reason
 from dpsql.receipts.offer_receipt import column_receipts
 from dpsql.receipts.plan_rows import Row, expected_error, offer_rows, price_rows, statistic_row
 from dpsql.receipts.receipt import Receipt
+from dpsql.receipts.remarks import asked_at, threshold_reason
 from dpsql.release.exact import no_keys
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, amounts_of, offers_of

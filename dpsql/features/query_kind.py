@@ -21,10 +21,10 @@ from dpsql.features.joint_release import last_of_frame
 from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.private_query import FrameQuery, PrivateQuery
-from dpsql.receipts.nothing_shown import frame_reason, with_remarks
 from dpsql.receipts.offer_receipt import asked_columns, make_receipt, with_price
 from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
+from dpsql.receipts.remarks import frame_reason, with_remarks
 from dpsql.release.noisy_table import noisy_table
 from dpsql.release.offer import Offer, price_of
 from dpsql.release.points import shown_frame

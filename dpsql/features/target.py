@@ -62,10 +62,10 @@ from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import WithinTarget
 from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.receipts import words
-from dpsql.receipts.nothing_shown import with_remarks
 from dpsql.receipts.offer_receipt import asked_sigmas, column_receipts, with_price
 from dpsql.receipts.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.receipts.receipt import Receipt
+from dpsql.receipts.remarks import with_remarks
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.exact import Reading, prepare_reading
 from dpsql.release.left_out import SHARE, SHARE_OF_TARGET

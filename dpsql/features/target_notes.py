@@ -49,10 +49,10 @@ from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.receipts import target_words, words
 from dpsql.receipts.coverage_receipt import unit_name
 from dpsql.receipts.left_out_words import lacks_people, may_cut_some, within_unknown
-from dpsql.receipts.nothing_shown import asked_at, frame_reason
 from dpsql.receipts.phrases import at_higher_level, none_passed
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
+from dpsql.receipts.remarks import asked_at, frame_reason
 from dpsql.release.offer import Offer, offers_of, shown_threshold
 from dpsql.release.top_rows import row_order
 from dpsql.state import ChargeItem, State, Stop, to_arrow

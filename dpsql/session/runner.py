@@ -36,7 +36,7 @@ from dpsql.plan.finish import NOISY, finish_sql
 from dpsql.plan.outer_query import RESULT
 from dpsql.plan.planner import plan_query
 from dpsql.receipts.layout import layout_of
-from dpsql.receipts.nothing_shown import with_clauses
+from dpsql.receipts.remarks import with_clauses
 from dpsql.receipts.result import Result
 from dpsql.release.changed_tables import order_sentences, tell_curator
 from dpsql.release.offer import current

@@ -25,7 +25,7 @@ import dpsql
 from dpsql.errors import BudgetError
 from dpsql.mechanism import calibrate
 from dpsql.model.frame import KEYS_FIRST, Frame, Statistic
-from dpsql.receipts import nothing_shown
+from dpsql.receipts import remarks
 from dpsql.release import stage
 
 MAX_GROUPS, MAX_ROWS = 3, 2
@@ -81,7 +81,7 @@ def measured() -> Iterator[dict[str, Measured]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "new_points", noting)
         patch.setattr(BudgetError, "asks_too_much", False)
-        patch.setattr(nothing_shown, "_higher", lambda _: ())
+        patch.setattr(remarks, "_higher", lambda _: ())
         patch.setattr(calibrate, "guarantee", lambda *_: (1.0, 1.0))
         yield known
 

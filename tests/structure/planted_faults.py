@@ -117,7 +117,7 @@ FAULTS = (
     ),
     Fault(
         "answer",
-        "dpsql/receipts/nothing_shown.py",
+        "dpsql/receipts/remarks.py",
         "is_open = not all(level.is_sure for offer in found for level in offer.query.auto_levels)",
         "is_open = False",
         "tests/end_to_end/test_nothing_shown.py",

@@ -14,10 +14,10 @@ import pytest
 from scipy.stats import binom
 
 from dpsql.bound.coverage import BUCKETS, CORNERS, PLACES, most_left
+from dpsql.features import target_missing as missing_people  # MERGED
+from dpsql.features.target_missing import ERROR, missing_weights, most_missing
 from dpsql.model.frame import PRESENCE, Bounding, Frame, PublicKeys
 from dpsql.model.rows import Key, Rows, RowsSql
-from dpsql.release import missing_people
-from dpsql.release.missing_people import ERROR, missing_weights, most_missing
 
 Floats = npt.NDArray[np.float64]
 RELEASES = 600
