@@ -7,7 +7,7 @@ have the most noise, and one group of a unit. They are functions of policy, text
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dpsql.cascade.reader import Reader
@@ -38,9 +38,8 @@ def price_of_outcomes(query: PrivateQuery, plan: PlanAgain, state: State, reader
         AccessError, CalibrationError, UnsupportedQueryError: some outcome could not be answered for the reader.
 
     """
-    prices = [price for one in (query, *_outcomes(query, plan, state)) for price in _prices(one, state, reader)]
-    rho_nano, delta_units = (max(amounts) for amounts in zip(*prices, strict=True))
-    return ChargeItem(query_hash(query), rho_nano, delta_units)
+    outcomes = (query, *_outcomes(query, plan, state))
+    return ChargeItem(query_hash(query), *_dearest_price(outcomes, state, reader))
 
 
 def dearest_terms(query: PrivateQuery, terms: OpenTerms, plan: PlanAgain, state: State, reader: Reader) -> OpenTerms:
@@ -57,19 +56,19 @@ def dearest_terms(query: PrivateQuery, terms: OpenTerms, plan: PlanAgain, state:
         AccessError, CalibrationError, UnsupportedQueryError: as `price_of_outcomes`.
 
     """
-    found = [terms]
-    for one in _outcomes(query, plan, state):
+    found, outcomes = [terms], list(_outcomes(query, plan, state))
+    for one in outcomes:
         outcome = one.mapped(lambda part: current(part, state, reader))
         least = may_come(outcome.first)[0]
         calibration = calibrate(least, held_histogram(least, state))
         found.append(kind_of(outcome).open_terms(outcome, calibration, state, reader))
-    price = price_of_outcomes(query, plan, state, reader)
+    rho_nano, delta_units = _dearest_price((query, *outcomes), state, reader)
     return OpenTerms(
         epsilon=max(one.epsilon for one in found),
         delta=max(one.delta for one in found),
         total_nano=max(one.total_nano for one in found),
-        rho_nano=max(terms.rho_nano, price.rho_nano),
-        delta_units=max(terms.delta_units, price.delta_units),
+        rho_nano=max(terms.rho_nano, rho_nano),
+        delta_units=max(terms.delta_units, delta_units),
     )
 
 
@@ -93,6 +92,13 @@ def _outcomes(query: PrivateQuery, plan: PlanAgain, state: State) -> Iterator[Pr
         yield planned.mapped(
             lambda part: replace(part, auto_levels=first.auto_levels) if part.auto else choose_frame(part)
         )
+
+
+def _dearest_price(outcomes: Iterable[PrivateQuery], state: State, reader: Reader) -> tuple[int, int]:
+    """Return the most nano-rho and the most delta units of some outcomes."""
+    prices = (price for outcome in outcomes for price in _prices(outcome, state, reader))
+    rho_nano, delta_units = map(max, zip(*prices, strict=True))
+    return rho_nano, delta_units
 
 
 def _prices(query: PrivateQuery, state: State, reader: Reader) -> Iterator[tuple[int, int]]:

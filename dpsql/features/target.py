@@ -93,7 +93,7 @@ class WithinTargetKind(QueryKind[WithinTarget]):
     def stages(self, query: WithinTarget, state: State, reader: Reader) -> Iterator[Stage]:
         """Yield the last step: at the cap, or where the question stopped for the reader."""
         part, stop = query.first, state.history.stop(_question(query), reader.name)
-        level_nano = stop.rho_nano if stop else _last_nano(part, steps_up(part), state, reader)
+        level_nano = stop.rho_nano if stop else _last_step(part, steps_up(part), state, reader)[0]
         yield _stage_at(part, level_nano, state, reader)
 
     def capped(self, query: WithinTarget) -> WithinTarget:
@@ -186,7 +186,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
     part, target, state, reader = query.first, query.target, runtime.state, inquiry.reader
     levels, total, stop = steps_up(part), Charged(), None
     inquiry = replace(inquiry, later=_left_out_at(part, levels[-1], reader))
-    last, free = _last_offer(part, levels, state, reader), _free_place(part, levels, state, reader)
+    (_, last), free = _last_step(part, levels, state, reader), _free_place(part, levels, state, reader)
     place, is_granted = max(0, free), False
     reading: Reading | None = None
     values: FrameValues | None = None
@@ -201,7 +201,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
         whole, offer = offer, with_caps(numbers_alone(offer), levels_at(part, levels[-1]))
         if place > free and not is_granted:
             # what is charged step by step is refused as a whole; a first step may have used an open charge
-            last, is_granted = _last_offer(part, levels, state, reader) if stop else last, True
+            last, is_granted = _last_step(part, levels, state, reader)[1] if stop else last, True
             state.ledger.require(part.frame.rows.unit, last.items, reader.name)
         if offer.items and reading is None:
             if whole.draws_left_out:
@@ -258,8 +258,8 @@ def _release_last(query: WithinTarget, stop: Stop, runtime: Runtime, inquiry: In
     return charged
 
 
-def _last_nano(part: FrameQuery, levels: Sequence[int], state: State, reader: Reader) -> int:
-    """Return the level of the last step: the highest, or one that is free if none can be drawn.
+def _last_step(part: FrameQuery, levels: Sequence[int], state: State, reader: Reader) -> tuple[int, Offer]:
+    """Return the level of the last step, and how it would be served: the highest, or a free one if no rise is left.
 
     Raises:
         AccessError, CalibrationError: the reader, or the number of points that are stored, allows neither.
@@ -268,24 +268,12 @@ def _last_nano(part: FrameQuery, levels: Sequence[int], state: State, reader: Re
     # a cap between two levels of a window is no lower than it says
     reader.require(cap_nano(part))
     try:
-        _offer_at(part, levels[-1], state, reader)
+        return levels[-1], _offer_at(part, levels[-1], state, reader)
     except CalibrationError:
-        # no rise is left
         free = _free_place(part, levels, state, reader)
         if free < 0:
             raise
-        return levels[free]
-    return levels[-1]
-
-
-def _last_offer(part: FrameQuery, levels: Sequence[int], state: State, reader: Reader) -> Offer:
-    """Return how the last step would be served.
-
-    Raises:
-        AccessError, CalibrationError: as `_last_nano`.
-
-    """
-    return _offer_at(part, _last_nano(part, levels, state, reader), state, reader)
+        return levels[free], _offer_at(part, levels[free], state, reader)
 
 
 def _stage_at(part: FrameQuery, level_nano: int, state: State, reader: Reader) -> Stage:

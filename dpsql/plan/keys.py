@@ -1,4 +1,4 @@
-"""What a SELECT groups by: keys of types that can be released, and the public lists that may say which there are.
+"""Keys that a SELECT groups by: of types that can be released, and the public lists that may say which there are.
 
 Keys without such a list are refused if the budget of the unit has no delta for thresholds.
 """
@@ -100,7 +100,7 @@ def read_public_keys(text: SelectText, written: Sequence[exp.Expr], keys: Sequen
 
 @dataclass(frozen=True, slots=True)
 class SelectKeys:
-    """What a SELECT groups by.
+    """Keys that a SELECT groups by.
 
     Attributes:
         inner: the query by the keys of its frame.

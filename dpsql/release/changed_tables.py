@@ -1,4 +1,4 @@
-"""Tables and ENUM types that changed under their declarations: what the curator is told.
+"""Tables and ENUM types that changed under their declarations, and sentences that tell the curator.
 
 Where rows changed within a version, first sums on frozen groups would mix days, and the curator is told. Nothing else
 may depend on a mark of a table. An answer, a price or a refusal that hung on the number of rows would tell of one
@@ -40,7 +40,7 @@ def warnings_now(state: State, engine: Engine) -> tuple[str, ...]:
 
 
 def change_sentence(table: str, version: str) -> str:
-    """What happened, what comes of it, and the statement to write."""
+    """Say that a table changed, what comes of it, and which statement to write."""
     name = text_literal(table.removeprefix("main."))
     return (
         f"{table} changed since its version {version} was first read: stored answers stay those of then, and what is "
@@ -50,7 +50,7 @@ def change_sentence(table: str, version: str) -> str:
 
 
 def change_sentences(release: Release) -> list[str]:
-    """The same for each table that a release read in another state."""
+    """Return that sentence for each table that a release read in another state."""
     versions = dict(release.table_versions)
     return [change_sentence(table, versions[table]) for table in release.changed]
 

@@ -33,7 +33,7 @@ from dpsql.state import Charged, State, TableMark
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the steps of one question run on.
+    """Things that the steps of one question run on.
 
     Attributes:
         state: the state file.

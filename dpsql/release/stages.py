@@ -120,8 +120,8 @@ def release_stages(
         before = Charged() if released else inquiry.first_charge
         if any(part.auto for part in stage.parts) and not any(one.offer.query.auto for one in released):
             before += inquiry.auto_charge
-        asked = replace(inquiry, reader=stage.reader, auto_charge=before, claim=inquiry.claim or stage.claim)
-        asked = replace(asked, drawn_once=stage.drawn_once)
+        claim = inquiry.claim or stage.claim
+        asked = replace(inquiry, reader=stage.reader, auto_charge=before, claim=claim, drawn_once=stage.drawn_once)
         charged, values = release_prepared(prepared, runtime, asked, values)
         values = values if stage.rises else NO_VALUES
         # frames of one stage are charged together

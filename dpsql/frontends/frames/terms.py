@@ -36,7 +36,7 @@ class SqlOptions(TypedDict, total=False):
 
 
 class Terms(SqlOptions, total=False):
-    """How private an answer is, how its units are bounded, and which keys are public."""
+    """Terms of an answer: its privacy, the bounds of its units, and its public keys."""
 
     rho: float | None
     epsilon: float | None
