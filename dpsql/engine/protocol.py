@@ -110,6 +110,14 @@ class Engine(Protocol):
     def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
         """Return the distinct non-NULL values of a public table's column as ``key_type``, sorted."""
 
+    def copied(self, schema: TableSchema) -> pa.Table:
+        """Return the rows of a public table.
+
+        Raises:
+            SchemaError: there are too many to copy.
+
+        """
+
     def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
         """Return the most rows of a public table that agree on some columns, none of them NULL.
 

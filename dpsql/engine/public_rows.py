@@ -8,9 +8,12 @@ import pyarrow as pa
 
 from dpsql.engine.catalog import PLACE, Catalog
 from dpsql.engine.connection import Connection
+from dpsql.errors import SchemaError
 from dpsql.model.environment import TableSchema
 from dpsql.operations.dialect import quote
 
+MOST_COPIED = 1_000_000
+MOST_BYTES = 256 * 2**20
 _LARGEST_BOUND = 2.0**53
 _NARROWEST = 2.0**-20
 """Smallest width of bounds, as a part of the larger of them."""
@@ -33,6 +36,23 @@ class PublicRows(Catalog):
                 f"WHERE TRY(CAST({name} AS {key_type})) IS NOT NULL ORDER BY key"
             )
         return table.column("key").combine_chunks()
+
+    def copied(self, schema: TableSchema) -> pa.Table:
+        """Return the rows of a public table, at most `MOST_COPIED`.
+
+        Raises:
+            SchemaError: the table has more rows, or more bytes than `MOST_BYTES`.
+
+        """
+        with self._connection.pinned() as cursor:
+            table = cursor.table(f"SELECT * FROM {schema.relation} LIMIT {MOST_COPIED + 1}")
+        if table.num_rows > MOST_COPIED or table.nbytes > MOST_BYTES:
+            raise SchemaError(
+                f"a public table is read beside answers if it has at most {MOST_COPIED:,} rows and "
+                f"{MOST_BYTES // 2**20} MiB.",
+                hint="Join it with private rows, or let the curator make a smaller table.",
+            )
+        return table
 
     def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
         """Return the most rows of a public table that agree on some columns, none of them NULL.

@@ -23,18 +23,19 @@ from dpsql.state import DELTA_UNITS_PER_ONE
 
 def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float, float]:
     """Return (epsilon, delta) of several frames together, both rounded up."""
-    shown = [
-        ShownFrame(
-            part.histogram,
-            sum(serving.guaranteed_nano for serving in part.servings),
-            _threshold_delta(part),
-            tuple(serving.level.statistic for serving in part.servings),
-            1 if all(serving.is_single_draw for serving in part.servings) else MOST_DRAWN,
-            part.auto_nano,
-        )
-        for part in offers
-    ]
-    return joint_guarantee(shown, request)
+    return joint_guarantee(list(map(shown_frame_of, offers)), request)
+
+
+def shown_frame_of(offer: Offer) -> ShownFrame:
+    """Return what a frame shows as it is served."""
+    return ShownFrame(
+        offer.histogram,
+        sum(serving.guaranteed_nano for serving in offer.servings),
+        _threshold_delta(offer),
+        tuple(serving.level.statistic for serving in offer.servings),
+        1 if all(serving.is_single_draw for serving in offer.servings) else MOST_DRAWN,
+        offer.auto_nano,
+    )
 
 
 def asked_guarantee(request: Request, parts: Sequence[FrameQuery]) -> tuple[float, float]:

@@ -97,6 +97,32 @@ def shared_requests(
     )
 
 
+def equal_requests(request: Request, parts: Sequence[Sequence[ShownFrame]]) -> tuple[Request, ...]:
+    """Return the request of each of several queries of one unit: all by rho, and at the same level.
+
+    What the conversion to epsilon takes of delta counts once. Queries with private keys share the rest equally.
+
+    Args:
+        request: of all queries together.
+        parts: the frames of each query.
+
+    Raises:
+        CalibrationError: delta is below what the precision of the noise allows, or the level is too small.
+
+    """
+    hides = [any(frame.histogram.hides for frame in frames) for frames in parts]
+    delta = request.delta * _THRESHOLDS / sum(hides) if any(hides) else request.delta
+    total = request.rho
+    if total is None:
+        frames = [frame for part in parts for frame in part]
+        draws = sum(draws_of(frame.histogram, frame.statistics) + _auto_draws(frame.auto_nano) for frame in frames)
+        total = _rho(request, [frame.histogram for frame in frames], draws, hides=any(hides))
+    share = math.floor(total * NANO / len(parts)) / NANO
+    if not share:
+        raise CalibrationError(f"rho = {total:.3g} is too small for {len(parts)} private queries")
+    return tuple(replace(request.at(share), delta=delta if hidden else request.delta) for hidden in hides)
+
+
 def _auto_draws(auto_nano: int) -> int:
     return MOST_DRAWN * MOST_AUTO_DRAWS if auto_nano else 0
 

@@ -31,7 +31,7 @@ from dpsql.sql.windows import RESULT_FUNCTIONS
 RESULT = "dpsql_result"
 """Name under which a query over an answer reads it."""
 _MOST_READINGS = 8
-_QUERY_PARTS: tuple[type, ...] = (
+QUERY_PARTS: tuple[type, ...] = (
     exp.Select,
     exp.From,
     exp.Where,
@@ -94,7 +94,7 @@ def read_after(
     for node in outer.walk():
         if isinstance(node, exp.Join) or (isinstance(node, exp.With) and node.args.get("recursive")):
             refusals.add("after", node, "an answer is not joined here.", "Join in DuckDB or pandas, afterwards.")
-        elif not isinstance(node, _QUERY_PARTS) and not _is_median(node):
+        elif not isinstance(node, QUERY_PARTS) and not is_median(node):
             check_node(node, refusals)
     refusals.raise_if_any(before)
     known = {folded(one.name): one.order for one in columns}
@@ -184,7 +184,7 @@ def _with_columns(
 
 
 def _aggregates(node: exp.Expr) -> bool:
-    return isinstance(node, exp.AggFunc | exp.Window | exp.Filter) or _is_median(node)
+    return isinstance(node, exp.AggFunc | exp.Window | exp.Filter) or is_median(node)
 
 
 def _without_tables(root: exp.Expr) -> exp.Expr:
@@ -195,7 +195,7 @@ def _without_tables(root: exp.Expr) -> exp.Expr:
     return copied
 
 
-def _is_median(node: exp.Expr) -> bool:
+def is_median(node: exp.Expr) -> bool:
     """Return True if a node calls median(), which the parser reads as a call by name."""
     return isinstance(node, exp.Anonymous) and node.name.lower() == "median" and len(node.expressions) == 1
 
@@ -218,7 +218,7 @@ def split(tree: exp.Select, inside: PrivateInside) -> tuple[exp.Select, exp.Sele
     if inside.node is tree or inside.node.root() is not tree.root():
         return None
     inner = inside.node.copy()
-    needed = _needed(inner, inside.queries)
+    needed = needed_queries(inner, inside.queries)
     if needed:
         own = inner.args.get("with_") or exp.With(expressions=[])
         inner.set("with_", exp.With(expressions=[*needed, *own.expressions]))
@@ -235,7 +235,7 @@ def split(tree: exp.Select, inside: PrivateInside) -> tuple[exp.Select, exp.Sele
     return inner, outer
 
 
-def _needed(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.CTE]:
+def needed_queries(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.CTE]:
     """Copies of the named queries that a query reads, through others too, in the order in which they were named."""
     wanted: set[str] = set()
     found = list(node.find_all(exp.Table))

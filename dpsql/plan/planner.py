@@ -77,11 +77,19 @@ def plan_query(
 
     """
     refusals = Refusals(statement.text)
-    check_size(statement.tree, refusals)
+    tree = statement.tree
+    check_size(tree, refusals)
+    if not isinstance(tree, exp.Select):
+        refusals.refuse(
+            "clause",
+            tree.expression,
+            f"{type(tree).__name__.upper()} has no private form by itself.",
+            "Put it around private queries.",
+        )
     try:
-        text = read_select(statement.tree, keywords or {}, environment, refusals)
+        text = read_select(tree, keywords or {}, environment, refusals)
         if isinstance(text, PrivateInside):
-            return _plan_inside(statement, text, environment, keywords or {}, found_bounds or {}, refusals)
+            return _plan_inside(tree, text, environment, keywords or {}, found_bounds or {}, refusals)
         read, found = tuple(refusals.found), found_bounds or {}
         try:
             return _plan(text, found)
@@ -101,7 +109,7 @@ def plan_query(
 
 
 def _plan_inside(
-    statement: SelectStatement,
+    tree: exp.Select,
     inside: PrivateInside,
     environment: Environment,
     keywords: Mapping[str, object],
@@ -109,7 +117,7 @@ def _plan_inside(
     refusals: Refusals,
 ) -> PrivateQuery:
     """Plan the private query inside, and what is computed of its answer."""
-    parts = split(statement.tree, inside)
+    parts = split(tree, inside)
     if not parts:
         refusals.refuse(
             "source",
@@ -118,7 +126,7 @@ def _plan_inside(
             "Add the privacy unit to its GROUP BY; the query above may then group as it likes.",
         )
     inner, outer = parts
-    query = plan_query(SelectStatement(inner, statement.text), environment, keywords, found_bounds)
+    query = plan_query(SelectStatement(inner, refusals.text), environment, keywords, found_bounds)
     picks, after = picks_by_numbers(outer, query), read_after(outer, query.shown, environment, refusals)
     query = replace(query, after=(*query.after, after))
     return query.mapped(_picked_around) if picks else query

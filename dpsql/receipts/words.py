@@ -124,6 +124,14 @@ OTHER_ROW_HOLDS = Sentence(
 )
 SETS_ADD_UP = Sentence("rows of a finer grouping set add up to those of a coarser one")
 SETS_APART = Sentence("each grouping set is a release of its own, so its rows need not add up to those of another set")
+PART_IS = Sentence("{part|part 1} is {text|SELECT count(*) AS n FROM visits}")
+OF_UNIT = Sentence(
+    "unit {unit|patient}: rho {rho|0.1} was charged; this answer alone has epsilon {epsilon|1} at delta {delta|1e-08}"
+)
+COMPUTED_OF_PARTS = Sentence(
+    "the rows are computed from several private answers: a group that one of them does not show may exist, and counts "
+    "as missing in EXCEPT, NOT IN and outer joins"
+)
 NONE_PASSED = Sentence("no noisy count passed the threshold of {thresholds|57.68} units ({unit|patient})")
 NONE_PASSED_ANY = Sentence("no noisy count passed the thresholds of {thresholds|9 and 7} units ({unit|patient})")
 NONE_EXCEEDED = Sentence(
@@ -318,7 +326,7 @@ NOT_SHOWN = Sentence("not shown to a reader with a rho_limit, who has no budget_
 """A number of a plan that is about all of a unit's budget."""
 
 HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
-    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, LEVEL_CHOSEN, EPSILON_OF_CAP),
+    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, LEVEL_CHOSEN, EPSILON_OF_CAP, PART_IS, OF_UNIT),
     "keys": (
         CLOCK,
         FINER_GROUPS,
@@ -334,6 +342,7 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         OTHER_ROW_HOLDS,
         SETS_ADD_UP,
         SETS_APART,
+        COMPUTED_OF_PARTS,
     ),
     "error": (
         LARGEST_ERROR,

@@ -5,7 +5,7 @@ The rows of a plan are those of its kind (`dpsql/features/kinds.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dpsql.cascade.reader import Reader
@@ -16,7 +16,7 @@ from dpsql.features.kinds import kind_of
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.frame import PRESENCE
-from dpsql.model.private_query import AutoBounds, AutoGroups, PrivateQuery
+from dpsql.model.private_query import AutoBounds, AutoGroups, OutputColumn, PrivateQuery
 from dpsql.receipts.plan_rows import Row, frame_rows, groups_sentence, threshold_sentence
 from dpsql.receipts.result import Result
 from dpsql.release.estimates import noise_sigma
@@ -25,9 +25,9 @@ from dpsql.session.lookups import text_table
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, State
 
 
-def describe_table(query: PrivateQuery) -> Result:
+def describe_table(columns: Sequence[OutputColumn]) -> Result:
     """FROM dp_describe($$…$$): names and types of the answer's columns; reads and spends nothing."""
-    return text_table(("column_name", "column_type"), [(one.name, one.type) for one in query.shown])
+    return text_table(("column_name", "column_type"), [(one.name, one.type) for one in columns])
 
 
 def explain_table(

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -23,13 +24,15 @@ from dpsql.errors import (
     PolicyError,
     QueryError,
     ReleaseError,
+    SchemaError,
+    UnsupportedQueryError,
 )
 from dpsql.features.auto import PlanAgain, bound, prepare_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.kinds import kind_of
 from dpsql.model.environment import Environment, folded
 from dpsql.model.identity import base_hash, query_hash
-from dpsql.model.private_query import After, FoundBounds, PrivateQuery
+from dpsql.model.private_query import After, FoundBounds, OutputColumn, PrivateQuery
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.plan.environment.policy_view import environment
 from dpsql.plan.finish import NOISY, finish_sql
@@ -52,7 +55,10 @@ from dpsql.session.plan_cache import PlanCache
 from dpsql.session.tables import AskableTables
 from dpsql.sql.show import DescribeTable, ShowStatement, ShowTables
 from dpsql.sql.statements import DECLARATIONS, FOR_ANALYSTS, FunctionCall, Scalar, SelectStatement, read_statement
-from dpsql.state import State
+from dpsql.state import Charged, State
+
+if TYPE_CHECKING:
+    from dpsql.session.compositions import Composed
 
 logger = logging.getLogger("dpsql")
 
@@ -140,7 +146,7 @@ class StatementRunner:
         # outside the handler, so that no earlier error travels along
         raise redefined() if self.engine.definitions(defined.tables, defined.sized) != defined else refused
 
-    def _again(
+    def planner(
         self, statement: SelectStatement, options: Mapping[str, object], state: State, cleared: Reader
     ) -> PlanAgain:
         """Return the function that plans a SELECT by bounds that AUTO finds."""
@@ -155,18 +161,40 @@ class StatementRunner:
             query, state, cleared = self.plan(statement, options, reader)
             require_runs(query, Runtime(state, self.engine, self.sandbox, self.noise_source), cleared)
             if query.first.is_open:
-                price_of_outcomes(query, self._again(statement, options, state, cleared), state, cleared)
+                price_of_outcomes(query, self.planner(statement, options, state, cleared), state, cleared)
         except DpsqlError as error:
             refused = error
         else:
             return query, state, cleared
         raise self._in_asked_words(refused, statement, options, reader)
 
+    def answerable_or_composed(
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str
+    ) -> tuple[PrivateQuery, State, Reader] | Composed:
+        """Plan a SELECT as `answerable`, or by its parts if it is computed from several answers or public tables."""
+        try:
+            return self.answerable(statement, options, reader)
+        except DpsqlError as error:
+            refused = error
+        if composed := self.composed(statement, options, reader, refused):
+            return composed
+        raise refused
+
+    def described(
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str
+    ) -> tuple[OutputColumn, ...]:
+        """Return the columns of an answer; reads and spends nothing."""
+        found = self.answerable_or_composed(statement, options, reader)
+        return found[0].shown if isinstance(found, tuple) else found.columns
+
     def explained(self, statement: SelectStatement, options: Mapping[str, object], reader: str) -> Result:
         """Return the plan of a SELECT, with the constraint that leaves nothing to bound if there is one."""
-        query, state, cleared = self.answerable(statement, options, reader)
+        found = self.answerable_or_composed(statement, options, reader)
+        if not isinstance(found, tuple):
+            return found.explained()
+        query, state, cleared = found
         constraint = self.engine.unit_constraint(query.first.frame.rows_sql.stored_unit)
-        return explain_table(query, state, cleared, constraint, self._again(statement, options, state, cleared))
+        return explain_table(query, state, cleared, constraint, self.planner(statement, options, state, cleared))
 
     def answer(
         self,
@@ -181,7 +209,30 @@ class StatementRunner:
         except DpsqlError as error:
             refused = error
         # outside the handler, so that no earlier error travels along
+        if composed := self.composed(statement, options, reader, refused):
+            return composed.answer(timeout_seconds)
         raise self._in_asked_words(refused, statement, options, reader)
+
+    def composed(
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str, refused: DpsqlError
+    ) -> Composed | None:
+        """Return a refused text by its parts, if it is computed from several answers or public tables."""
+        if statement.part or not isinstance(refused, UnsupportedQueryError | SchemaError):
+            return None
+        from dpsql.session.compositions import Composed  # noqa: PLC0415 — few queries need it
+
+        return Composed.of(self, statement, options, reader, refused)
+
+    def answer_part(
+        self,
+        statement: SelectStatement,
+        options: Mapping[str, object],
+        reader: str,
+        timeout_seconds: float | None,
+        paid: Charged,
+    ) -> Result:
+        """Answer a private query of a text, whose first release was charged before together with others."""
+        return self._answer(statement, options, reader, timeout_seconds, paid)
 
     def _in_asked_words(
         self, error: DpsqlError, statement: SelectStatement, options: Mapping[str, object], reader: str
@@ -193,7 +244,7 @@ class StatementRunner:
         def planned(text: SelectStatement, beside: Mapping[str, object]) -> Planned:
             # a text with another level is another text to a cache
             query, state, cleared = self.plan(text, beside, reader, plans=PlanCache())
-            return Planned(query, state, cleared, self._again(text, beside, state, cleared))
+            return Planned(query, state, cleared, self.planner(text, beside, state, cleared))
 
         return in_asked_words(error, planned, statement, options)
 
@@ -203,6 +254,7 @@ class StatementRunner:
         options: Mapping[str, object],
         reader: str,
         timeout_seconds: float | None,
+        paid: Charged | None = None,
     ) -> Result:
         query, state, cleared, defined = self._plan_to_read(statement, options, reader)
         if state.age:
@@ -211,11 +263,11 @@ class StatementRunner:
         engine = self.engine.while_defined(defined)
         runtime = Runtime(state, engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)
         with runtime.until_end, self._naming_changes(defined):
-            chosen = Chosen(query, cleared)
+            chosen = Chosen(query, cleared, first_charge=paid or Charged())
             if query.first.auto:
                 from dpsql.session.auto_plans import Replan, chosen_plan  # noqa: PLC0415 — few queries need it
 
-                again = self._again(statement, options, state, cleared)
+                again = self.planner(statement, options, state, cleared)
                 plan = partial(self._plan_to_read, statement, options, reader)
                 chosen = chosen_plan(chosen, again, Replan(plan, defined), runtime, timeout_seconds)
                 query = chosen.query
@@ -268,7 +320,7 @@ class StatementRunner:
             case "dp_explain":
                 return self.explained(*asked_query(call), reader)
             case "dp_describe":
-                return describe_table(self.answerable(*asked_query(call), reader)[0])
+                return describe_table(self.described(*asked_query(call), reader))
             case "dp_budget":
                 return self._budget(call, reader)
             case "dp_check":

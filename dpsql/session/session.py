@@ -254,8 +254,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
                 if not isinstance(call, FunctionCall) or call.name not in DECLARATIONS:
                     raise ParseError(f"only declarations are rehearsed: {', '.join(DECLARATIONS)}")
                 declare(call, copied, runner.engine)
-            shown = runner.answerable(statement, options, CURATOR)[0].shown
-            columns = tuple((column.name, column.type) for column in shown)
+            columns = tuple((one.name, one.type) for one in runner.described(statement, options, CURATOR))
             return Rehearsal(runner.explained(statement, options, CURATOR), columns)
         finally:
             copied.close()

@@ -15,7 +15,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from dpsql.errors import ParseError, Refusal, Span, UnsupportedQueryError
+from dpsql.errors import ParseError, Span
 from dpsql.model.frame import Statistic
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import did_you_mean
@@ -75,12 +75,14 @@ class SelectStatement:
         tree: with the values of parameters put in.
         text: what its spans point into.
         parameters: SQL of these values, in the order of their places in the text.
+        part: the private subquery of the text that this is; empty for the whole text.
 
     """
 
-    tree: exp.Select
+    tree: exp.Query
     text: str
     parameters: tuple[str, ...] = ()
+    part: str = ""
 
 
 def read_statement(
@@ -90,8 +92,6 @@ def read_statement(
 
     Raises:
         ParseError: the text is not one statement, or not one of the kinds that dpsql answers.
-        UnsupportedQueryError: it is UNION, EXCEPT or INTERSECT of queries.
-
     """
     tree = parse_statement(text)
     values: tuple[str, ...] = ()
@@ -115,13 +115,7 @@ def read_statement(
             raise ParseError("SELECT has no select list", span_of(tree, text))
         return SelectStatement(tree, text, values)
     if isinstance(tree, exp.SetOperation):
-        refusal = Refusal(
-            "clause",
-            f"{type(tree).__name__.upper()} has no private form yet.",
-            "Ask each query by itself and put the answers together afterwards.",
-            span_of(tree.expression, text),
-        )
-        raise UnsupportedQueryError([refusal])
+        return SelectStatement(tree, text, values)
     if shown := read_show(tree, text):
         return shown
     raise ParseError(

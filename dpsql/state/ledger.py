@@ -189,14 +189,31 @@ class Ledger:
     def charge(self, unit: str, items: Sequence[ChargeItem], analyst: str, planned_at: int | None = None) -> Charged:
         """Charge ``unit`` for statistics that are about to be drawn; durable when this returns.
 
+        Args:
+            unit: name of the privacy unit.
+            items: as `charge_together`.
+            analyst: who asks.
+            planned_at: `Policy.undone` of the plan; None for a charge without a plan.
+
+        Raises:
+            DpsqlError: as `charge_together`.
+
+        """
+        return self.charge_together({unit: items}, analyst, planned_at)
+
+    def charge_together(
+        self, asked: Mapping[str, Sequence[ChargeItem]], analyst: str, planned_at: int | None = None
+    ) -> Charged:
+        """Charge units for statistics that are about to be drawn, all of them or none; durable when this returns.
+
         What was charged for a statistic earlier and never stored is used up first, so only the missing part
-        of rho and of delta is taken. The check against the budget, and against the part of it that the analyst
+        of rho and of delta is taken. The check against the budgets, and against the parts of them that the analyst
         may spend, is in one transaction with the rows: of several processes that ask for the last of a budget,
         one gets it.
 
         Args:
-            unit: name of the privacy unit.
-            items: one per statistic; nano-rho and delta units, as asked before anything is used up.
+            asked: by names of privacy units, one item per statistic; nano-rho and delta units, as asked before
+                anything is used up.
             analyst: who asks.
             planned_at: `Policy.undone` of the plan; None for a charge without a plan.
 
@@ -209,7 +226,8 @@ class Ledger:
             EngineError: the charge stays, and could not be recorded beside the file.
 
         """
-        if len({item.statistic_hash for item in items}) < len(items):
+        names = [item.statistic_hash for items in asked.values() for item in items]
+        if len(set(names)) < len(names):
             raise StateError("a charge lists a statistic twice")
         if self._age:
             self._age.require()
@@ -222,7 +240,12 @@ class Ledger:
                     "the curator undid or replaced a declaration while this question was asked; nothing was charged. "
                     "Ask again"
                 )
-            for item, charge_ids in _affordable(connection, unit, items, analyst):
+            due = [
+                (unit, item, charge_ids)
+                for unit, items in asked.items()
+                for item, charge_ids in _affordable(connection, unit, items, analyst)
+            ]
+            for unit, item, charge_ids in due:
                 if item.rho_nano or item.delta_units:
                     row = {
                         "unit": unit,

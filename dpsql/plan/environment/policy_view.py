@@ -74,6 +74,10 @@ class PolicyView:
         """Whether the curator declared the table public."""
         return bool(self.policy.public_table(canonical))
 
+    def is_readable(self, canonical: str) -> bool:
+        """Return whether the reader may see the rows of a public table."""
+        return self.is_public(canonical)
+
     def declared(self) -> tuple[str, ...]:
         """Return the canonical names of all protected and public tables."""
         return (*(one.table for one in self.policy.tables), *(one.table for one in self.policy.public))

@@ -1,0 +1,170 @@
+"""Several private queries of one text: how a level is divided among them, what they guarantee and cost together.
+
+*Guarantee*: all queries together are one adaptive history of releases of each unit. Levels and the deltas of thresholds
+add up (docs/proofs/ledger.md, Theorem 2). What is computed of the answers is post-processing. Neighbours: all rows of
+one unit are added or removed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.cascade.reader import Reader
+from dpsql.features.auto_price import open_price
+from dpsql.features.joint_release import shown_frame_of
+from dpsql.features.kinds import kind_of
+from dpsql.features.query_kind import QueryKind
+from dpsql.mechanism.calibrate import calibrate
+from dpsql.mechanism.joint import ShownFrame, equal_requests, joint_guarantee
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.frame import NANO
+from dpsql.model.private_query import PrivateQuery, Request
+from dpsql.release.offer import Offer, current, price_of
+from dpsql.release.runtime import Runtime
+from dpsql.state import ChargeItem, State
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedPart:
+    """A private query of a text, with the way it will be served; nothing is charged yet.
+
+    Attributes:
+        query: the plan, its parts on current generations.
+        offers: how its frames are served.
+        items: the most that it costs now.
+        is_single: whether one charge pays for all of it, so that it can be charged together with others.
+
+    """
+
+    query: PrivateQuery
+    offers: tuple[Offer, ...]
+    items: tuple[ChargeItem, ...]
+    is_single: bool
+
+    @property
+    def unit(self) -> str:
+        """The privacy unit whose budget pays."""
+        return self.query.first.frame.rows.unit
+
+
+def offered(query: PrivateQuery, state: State, reader: Reader, after_auto: ChargeItem | None = None) -> OfferedPart:
+    """Return how a private query of a text is served now, and the most that it costs.
+
+    Args:
+        query: the plan.
+        state: the state file.
+        reader: who asks.
+        after_auto: the most that it costs after AUTO has chosen; None if nothing is left to AUTO.
+
+    Raises:
+        AccessError, CalibrationError: it cannot be answered for the reader.
+
+    """
+    if after_auto is not None:
+        return OfferedPart(query, (), (*open_price(query.first), after_auto), is_single=False)
+    query = query.mapped(lambda part: current(part, state, reader))
+    kind = kind_of(query)
+    offers = kind.offers(query, state, reader)
+    walks_by_itself = type(kind).release is not QueryKind.release
+    stages = 1 if walks_by_itself else max(len(list(way)) for way in kind.ways(query, state, reader))
+    return OfferedPart(query, offers, price_of(offers), is_single=stages == 1 and not walks_by_itself)
+
+
+def require_part(part: OfferedPart, runtime: Runtime, reader: Reader) -> None:
+    """Refuse what the database cannot run; charges nothing.
+
+    Raises:
+        DpsqlError: as `QueryKind.require_runs`.
+
+    """
+    if part.offers:
+        kind_of(part.query).require_runs(part.query, runtime, reader)
+
+
+def divided(request: Request, queries: Sequence[PrivateQuery]) -> tuple[Request, ...]:
+    """Return the request of each private query of one unit, at equal levels.
+
+    Args:
+        request: of all of them together.
+        queries: their plans, at any level.
+
+    Raises:
+        CalibrationError: the level or delta is too small.
+
+    """
+    frames = [
+        [
+            ShownFrame(histogram_of(part.frame), 0, 0.0, part.statistics, 1, auto_nano=len(part.auto))
+            for part in query.parts
+        ]
+        for query in queries
+    ]
+    return equal_requests(request, frames)
+
+
+def levels_asked(query: PrivateQuery) -> float:
+    """Return the level in rho that a query asks for, all its frames together.
+
+    Raises:
+        CalibrationError: the level is too small.
+
+    """
+    if query.whole_request.rho is not None:
+        return query.whole_request.rho
+    return sum(calibrate(part, histogram_of(part.frame)).rho_nano for part in query.parts) / NANO
+
+
+def price_together(parts: Sequence[OfferedPart]) -> tuple[ChargeItem, ...]:
+    """Return the price of private queries of one unit, released one after the other.
+
+    A statistic that was released at a higher level before serves a later query at no price.
+    """
+    found: dict[str, list[ChargeItem]] = {}
+    for part in parts:
+        for item in part.items:
+            known = found.setdefault(item.statistic_hash, [])
+            if not known or item.rho_nano > known[-1].rho_nano:
+                known.append(item)
+    return tuple(replace(items[-1], delta_units=sum(one.delta_units for one in items)) for items in found.values())
+
+
+def first_items(parts: Sequence[OfferedPart]) -> dict[int, tuple[ChargeItem, ...]]:
+    """Return the items that are charged together, by the place of the query that they are charged for.
+
+    A statistic that a later query raises is charged for that rise when the query is released.
+    """
+    seen: set[str] = set()
+    found: dict[int, tuple[ChargeItem, ...]] = {}
+    for place, part in enumerate(parts):
+        if part.is_single:
+            items = tuple(item for item in part.items if item.statistic_hash not in seen)
+            found[place] = items
+        seen |= {item.statistic_hash for item in part.items}
+    return found
+
+
+def guarantee_together(
+    request: Request, parts: Sequence[Sequence[Offer]], caps: Mapping[int, float]
+) -> tuple[float, float]:
+    """Return (epsilon, delta) of private queries of one unit together, both rounded up.
+
+    Args:
+        request: of all of them together.
+        parts: how the frames of each query are served.
+        caps: levels in rho that queries cover whose level was chosen by what was released, by their places.
+
+    """
+    shown, told = list[ShownFrame](), dict[str, int]()
+    for place, offers in enumerate(parts):
+        for number, offer in enumerate(offers):
+            frame = shown_frame_of(offer)
+            levels = {one.pin.statistic_hash: one.guaranteed_nano for one in offer.servings}
+            # a point that two queries show is one release
+            rho_nano = sum(max(0, level - told.get(name, 0)) for name, level in levels.items())
+            told |= {name: max(level, told.get(name, 0)) for name, level in levels.items()}
+            if place in caps and not number:
+                rho_nano = max(rho_nano, math.ceil(caps[place] * NANO))
+            shown.append(replace(frame, rho_nano=rho_nano))
+    return joint_guarantee(shown, request)

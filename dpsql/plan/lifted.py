@@ -1,0 +1,142 @@
+"""A private query whose outputs name other queries: the private query without them, and what is computed around it.
+
+In ``SELECT city, 100 * count(*) / (SELECT count(*) FROM visits) FROM visits GROUP BY city`` the inner query counts, and
+the outer one divides. `lift` writes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from dpsql.model.environment import folded
+from dpsql.model.refusals import Refusals
+from dpsql.operations.trees import map_tree
+from dpsql.sql.clauses import conjuncts
+from dpsql.sql.column_names import column_name
+
+_HIDDEN = "dpsql_value_"
+_OUTPUTS = ("having", "qualify", "order")
+
+
+def queries_in(select: exp.Select) -> Iterator[exp.Query]:
+    """Yield the queries in expressions of a SELECT, without those in its sources and in other queries."""
+    for name, value in select.args.items():
+        if name == "with_":
+            continue
+        for node in value if isinstance(value, list) else [value]:
+            if isinstance(node, exp.From):
+                continue
+            roots = [node.args.get("on")] if isinstance(node, exp.Join) else [node]
+            for root in roots:
+                if isinstance(root, exp.Expr):
+                    yield from _outermost(root)
+
+
+def _outermost(root: exp.Expr) -> Iterator[exp.Query]:
+    """Yield the queries in an expression that stand in no other query."""
+    if isinstance(root, exp.Subquery):
+        yield from _outermost(root.this)
+    elif isinstance(root, exp.Query):
+        yield root
+    else:
+        for child in root.iter_expressions():
+            yield from _outermost(child)
+
+
+def lift(select: exp.Select, refusals: Refusals) -> tuple[exp.Select, exp.Select] | None:
+    """Split a private query whose outputs name other queries.
+
+    Args:
+        select: the query; it is not changed.
+        refusals: collects.
+
+    Returns:
+        What is computed around it, and the private query without it; the first reads the second as a subquery. Neither
+        has the queries that WITH names. None if no output names another query.
+
+    Raises:
+        UnsupportedQueryError: QUALIFY names another query.
+
+    """
+    roots = [*select.expressions, *(select.args[name] for name in _OUTPUTS if select.args.get(name))]
+    if not any(root.find(exp.Query) for root in roots):
+        return None
+    qualify = select.args.get("qualify")
+    if qualify and qualify.find(exp.Query):
+        refusals.refuse("after", qualify, "QUALIFY names another query.", "Filter in a query around this one.")
+    return _Lift(select.copy()).split()
+
+
+@dataclass
+class _Lift:
+    """Moves outputs that name other queries, and what reads them, out of a private query."""
+
+    private: exp.Select
+    hidden: dict[str, exp.Expr] = field(default_factory=dict)
+    moved: set[str] = field(default_factory=set)
+
+    def split(self) -> tuple[exp.Select, exp.Select]:
+        """Return the outer query and the private one."""
+        private, outer = self.private, exp.Select()
+        private.set("with_", None)
+        items = list(private.expressions)
+        self.moved = {folded(item.alias) for item in items if isinstance(item, exp.Alias) and item.find(exp.Query)}
+        shown, kept = [], []
+        for item in items:
+            name = column_name(item)
+            if self._stays_outside(item):
+                shown.append(exp.alias_(self._outside(item.unalias().copy()), name, quoted=True))
+            elif isinstance(item, exp.Alias):
+                kept.append(item)
+                shown.append(exp.column(name, quoted=True))
+            else:
+                shown.append(exp.alias_(self._outside(item), name, quoted=True))
+        outer.set("expressions", shown)
+        having = private.args.get("having")
+        if having:
+            inside = [one for one in conjuncts(having.this) if not self._stays_outside(one)]
+            around = [self._outside(one.copy()) for one in conjuncts(having.this) if self._stays_outside(one)]
+            private.set("having", exp.Having(this=exp.and_(*inside, copy=False)) if inside else None)
+            if around:
+                outer.set("where", exp.Where(this=exp.and_(*around, copy=False)))
+        order = private.args.get("order")
+        for term in order.expressions if order else ():
+            term.set("this", self._outside(term.this.copy()))
+        for name in ("order", "limit", "offset", "distinct"):
+            outer.set(name, private.args.get(name))
+            private.set(name, None)
+        private.set("expressions", [*kept, *(exp.alias_(one, name, quoted=True) for name, one in self.hidden.items())])
+        outer.set("from_", exp.From(this=exp.Subquery(this=private, alias=exp.TableAlias(this=exp.to_identifier("a")))))
+        return outer, private
+
+    def _stays_outside(self, node: exp.Expr) -> bool:
+        """Check that an expression names another query, or an output that does."""
+        return any(isinstance(one, exp.Query) or self._is_moved(one) for one in node.walk())
+
+    def _is_moved(self, node: exp.Expr) -> bool:
+        return isinstance(node, exp.Column) and not node.table and folded(node.name) in self.moved
+
+    def _outside(self, root: exp.Expr) -> exp.Expr:
+        """Return an expression in which the outermost parts without other queries are columns of the private query."""
+
+        def visit(node: exp.Expr) -> exp.Expr | None:
+            if isinstance(node, exp.Query) or self._is_moved(node):
+                return None
+            if self._stays_outside(node):
+                return node
+            if not any(isinstance(one, exp.Column | exp.AggFunc | exp.Anonymous | exp.Star) for one in node.walk()):
+                return None
+            return exp.column(self._column(node), quoted=True)
+
+        return map_tree(root, visit)
+
+    def _column(self, node: exp.Expr) -> str:
+        for name, one in self.hidden.items():
+            if one == node:
+                return name
+        name = f"{_HIDDEN}{len(self.hidden)}"
+        self.hidden[name] = node.copy()
+        return name

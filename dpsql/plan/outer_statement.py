@@ -1,0 +1,117 @@
+"""The outer statement of a composition: checked, bound, and written as SQL over answers and public tables.
+
+It runs in an empty DuckDB that holds released numbers and public rows alone. It may use the whole of SELECT, with row
+expressions, aggregates and windows from the lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError
+from dpsql.model.environment import Column, Environment
+from dpsql.model.private_query import OutputColumn
+from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import quote, span_of, to_sql
+from dpsql.plan.outer_query import QUERY_PARTS, is_median
+from dpsql.sql.row_rules import check_node
+
+ROWS = "dpsql_rows_"
+"""Begins the names under which the rows of answers and tables are registered."""
+_NOTHING = "dpsql_nothing"
+_MOST_READINGS = 40
+_PARTS: tuple[type, ...] = (
+    *QUERY_PARTS,
+    exp.Join,
+    exp.SetOperation,
+    exp.Values,
+    exp.Tuple,
+    exp.Exists,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An answer or a public table that an outer statement reads.
+
+    Attributes:
+        name: under which the statement reads it.
+        columns: its columns.
+
+    """
+
+    name: str
+    columns: Sequence[Column]
+
+
+@dataclass(frozen=True, slots=True)
+class OuterStatement:
+    """An outer statement as SQL.
+
+    Attributes:
+        sql: reads the rows of each source under ``ROWS`` and its place.
+        columns: those that it shows.
+
+    """
+
+    sql: str
+    columns: tuple[OutputColumn, ...]
+
+
+def read_outer(
+    outer: exp.Query, sources: Sequence[Source], environment: Environment, refusals: Refusals
+) -> OuterStatement:
+    """Return an outer statement as SQL, checked and bound.
+
+    Args:
+        outer: the statement.
+        sources: what it reads.
+        environment: binds it.
+        refusals: collects.
+
+    Raises:
+        SchemaError: it does not bind.
+        UnsupportedQueryError: it uses what is not on the lists.
+
+    """
+    before = len(refusals.found)
+    tables = list(outer.find_all(exp.Table))
+    if len(tables) > _MOST_READINGS:
+        refusals.add(
+            "after", tables[_MOST_READINGS], f"answers are read at most {_MOST_READINGS} times.", "Ask in steps."
+        )
+    for node in outer.walk():
+        if not isinstance(node, _PARTS) and not is_median(node):
+            check_node(node, refusals)
+    refusals.raise_if_any(before)
+    try:
+        empty = _with_sources(outer, sources, [_no_rows(source) for source in sources])
+        shown = environment.schemas.bind_after(_NOTHING, [Column("nothing", "INTEGER", True)], empty)
+    except SchemaError as error:
+        raise SchemaError(str(error), span=span_of(outer, refusals.text)) from None
+    sql = _with_sources(outer, sources, [_rows(place, source) for place, source in enumerate(sources)])
+    return OuterStatement(sql, tuple(OutputColumn(name, quote(name), kind) for name, kind in shown))
+
+
+def _with_sources(outer: exp.Query, sources: Sequence[Source], rows: Sequence[str]) -> str:
+    """Return the statement as SQL, with each source as a query that WITH names."""
+    query, with_ = outer.copy(), outer.args.get("with_")
+    query.set("with_", None)
+    named = [f"{quote(source.name)} AS ({sql})" for source, sql in zip(sources, rows, strict=True)]
+    named += [to_sql(cte) for cte in with_.expressions] if with_ else []
+    return f"WITH {', '.join(named)} {to_sql(query)}" if named else to_sql(query)
+
+
+def _no_rows(source: Source) -> str:
+    """Return a query of the columns of a source, without rows."""
+    columns = ", ".join(f"CAST(NULL AS {one.type}) AS {quote(one.name)}" for one in source.columns)
+    return f"SELECT {columns} WHERE false"
+
+
+def _rows(place: int, source: Source) -> str:
+    """Return a query of the rows of a source, in the types that the statement was bound with."""
+    columns = ", ".join(f"CAST({quote(one.name)} AS {one.type}) AS {quote(one.name)}" for one in source.columns)
+    return f"SELECT {columns} FROM {ROWS}{place}"

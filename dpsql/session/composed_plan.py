@@ -1,0 +1,273 @@
+"""The plan of a text that is computed from several answers and public tables: its parts, their levels, what is around.
+
+Each part is planned as if it was asked alone. A level of the whole text is divided among the parts of a unit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from dpsql.cascade.reader import Reader
+from dpsql.engine import Engine
+from dpsql.errors import DpsqlError, SchemaError, UnsupportedQueryError
+from dpsql.features.composed import divided, levels_asked
+from dpsql.model.environment import Column, Environment
+from dpsql.model.private_query import OPTION_NAMES, PrivateQuery, QueryOptions, Request
+from dpsql.model.refusals import Refusals
+from dpsql.plan.composition import Composition, Part, compose
+from dpsql.plan.environment.policy_view import environment
+from dpsql.plan.outer_statement import OuterStatement, Source, read_outer
+from dpsql.sql.column_names import distinct_names
+from dpsql.sql.options import read_options
+from dpsql.sql.statements import SelectStatement
+from dpsql.state import State
+
+if TYPE_CHECKING:
+    from dpsql.session.runner import StatementRunner
+
+_LEVELS = ("epsilon", "rho", "target_half_width", "target_relative_error")
+_OF_LEVELS = (*_LEVELS, "delta", "max_rho", "max_epsilon", "confidence", "at_least")
+Options = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPart:
+    """A private query of a text.
+
+    Attributes:
+        name: under which the outer statement reads its answer.
+        statement: the query as a statement of its own.
+        options: those beside it, with its share of the level.
+        query: the plan.
+
+    """
+
+    name: str
+    statement: SelectStatement
+    options: Options
+    query: PrivateQuery
+
+    @property
+    def unit(self) -> str:
+        """The privacy unit whose budget pays."""
+        return self.query.first.frame.rows.unit
+
+    @property
+    def names(self) -> list[str]:
+        """Names of its columns, made distinct."""
+        return distinct_names([one.name for one in self.query.shown])
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedPlan:
+    """A text as it would be answered for a reader now.
+
+    Attributes:
+        composition: the text taken apart.
+        parts: its private queries.
+        outer: the outer statement.
+        requests: of all parts of a unit together, by units.
+        state: policy, ledger and stored points.
+        reader: who asks.
+
+    """
+
+    composition: Composition
+    parts: tuple[PlannedPart, ...]
+    outer: OuterStatement
+    requests: Mapping[str, Request]
+    state: State
+    reader: Reader
+
+    def of_unit(self, unit: str) -> list[int]:
+        """Return the places of the parts of a unit."""
+        return [place for place, part in enumerate(self.parts) if part.unit == unit]
+
+
+def composed_plan(
+    runner: StatementRunner, statement: SelectStatement, options: Options, reader: str, refused: DpsqlError
+) -> ComposedPlan | None:
+    """Return the plan of a refused text by its parts.
+
+    Args:
+        runner: plans each part.
+        statement: the text.
+        options: those beside it.
+        reader: who asks.
+        refused: why the text is no private query by itself.
+
+    Returns:
+        The plan, or None if the text is a private query by itself.
+
+    Raises:
+        DpsqlError: the text cannot be taken apart, or a part is refused.
+
+    """
+    if not isinstance(refused, UnsupportedQueryError | SchemaError):
+        return None
+    state = runner.access.read()
+    policy = state.policy()
+    cleared = Reader.of(reader, policy)
+    with runner.engine.snapshot() as engine:
+        outside = environment(policy, engine, runner.sandbox, cleared, state.history)
+        composition = compose(statement, outside)
+        if composition is None:
+            return None
+        planner = _Planner(runner, statement, reader, engine, outside)
+        whole = planner.whole_options(composition, options)
+        plans, requests = planner.plan_parts(composition.parts, whole, options)
+        sources = [Source(part.name, _columns(part)) for part in plans]
+        sources += [Source(one.name, one.schema.columns) for one in composition.tables]
+        outer = read_outer(composition.outer, sources, outside, planner.refusals)
+    return ComposedPlan(composition, tuple(plans), outer, requests, state, cleared)
+
+
+def _columns(part: PlannedPart) -> list[Column]:
+    """Return the columns of a part as the outer statement reads them."""
+    return [Column(name, one.type, True) for name, one in zip(part.names, part.query.shown, strict=True)]
+
+
+class _Planner:
+    """Plans the parts of one text for one reader in one snapshot of the catalog."""
+
+    def __init__(
+        self, runner: StatementRunner, statement: SelectStatement, reader: str, engine: Engine, outside: Environment
+    ) -> None:
+        self._statement = statement
+        self._plan = partial(runner.plan, reader=reader, engine=engine)
+        self._outside = outside
+        self.refusals = Refusals(statement.text)
+
+    def whole_options(self, composition: Composition, options: Options) -> QueryOptions:
+        """Return the options of the whole text.
+
+        Raises:
+            UnsupportedQueryError: an option is wrong.
+
+        """
+        mechanisms = [mechanism.word for mechanism in self._outside.mechanisms]
+        found = read_options(composition.hint, options, mechanisms, self.refusals)
+        self.refusals.raise_if_any()
+        return found
+
+    def plan_parts(
+        self, parts: Sequence[Part], whole: QueryOptions, beside: Options
+    ) -> tuple[list[PlannedPart], dict[str, Request]]:
+        """Return the plans of the parts with their shares of the level, and the request of each unit.
+
+        Args:
+            parts: the private queries.
+            whole: options of the whole text.
+            beside: those of them that stand beside the text.
+
+        """
+        given = _as_given(whole)
+        plans = [self._planned(part, _options_of(part, given, beside)) for part in parts]
+        units = defaultdict[str, list[int]](list)
+        for place, plan in enumerate(plans):
+            units[plan.unit].append(place)
+        requests = {unit: plans[places[0]].query.whole_request for unit, places in units.items()}
+        for unit, places in units.items():
+            shared = [place for place in places if not _own_level(parts[place])]
+            if len(places) == 1 or not shared:
+                continue
+            requests[unit] = _smallest([plans[place].query.whole_request for place in shared])
+            others = [plans[place].query for place in places if place not in shared]
+            shares = self._shares(requests[unit], [plans[place].query for place in shared], others, whole)
+            for place, share in zip(shared, shares, strict=True):
+                plans[place] = self._planned(parts[place], _with_level(plans[place].options, share))
+        return plans, requests
+
+    def _planned(self, part: Part, options: Options) -> PlannedPart:
+        text = self._statement
+        statement = SelectStatement(part.tree, text.text, text.parameters, _key(part))
+        query, *_ = self._plan(statement, options)
+        return PlannedPart(part.name, statement, options, query)
+
+    def _shares(
+        self, request: Request, queries: Sequence[PrivateQuery], others: Sequence[PrivateQuery], whole: QueryOptions
+    ) -> list[dict[str, float]]:
+        """Return the levels of the parts of one unit that name none, as options.
+
+        Args:
+            request: of all parts of the unit together.
+            queries: the plans of these parts.
+            others: the plans of parts that name a level.
+            whole: options of the whole text.
+
+        Raises:
+            CalibrationError: the level is too small.
+            UnsupportedQueryError: the other parts leave no level.
+
+        """
+        if whole.max_epsilon is not None and len(queries) > 1:
+            self.refusals.refuse(
+                "option", None, "max_epsilon of several private queries is not divided.", "Write max_rho."
+            )
+        if whole.target_half_width is not None or whole.target_relative_error is not None:
+            return [{} if whole.max_rho is None else {"max_rho": whole.max_rho / len(queries)} for _ in queries]
+        shares = divided(request, queries)
+        taken = sum(levels_asked(query) for query in others)
+        if taken and (whole.rho is not None or whole.epsilon is not None):
+            total = sum(share.rho or 0.0 for share in shares)
+            if taken >= total:
+                self.refusals.refuse(
+                    "option",
+                    None,
+                    f"private queries inside name levels that add up to rho {taken:.6g}, and the whole text has rho "
+                    f"{total:.6g} for all of them.",
+                    "Ask for more, or leave the level of the whole text out and name one in each query.",
+                )
+            shares = divided(request.at(total - taken), queries)
+        return [{"rho": share.rho or 0.0, "delta": share.delta} for share in shares]
+
+
+def _key(part: Part) -> str:
+    return f"{part.name} {part.tree.sql(dialect='duckdb')}"
+
+
+def _own_level(part: Part) -> bool:
+    """Check that a part names its own level."""
+    return bool(_names_given(part) & set(_LEVELS))
+
+
+def _names_given(part: Part) -> set[str]:
+    hint = part.tree.args.get("hint")
+    options = hint.expressions if hint is not None else ()
+    return {option.this.name.lower() for option in options if isinstance(option, exp.EQ)}
+
+
+def _options_of(part: Part, whole: Options, beside: Options) -> Options:
+    """Return the options beside a part: those of the whole text, as far as the part has none of its own."""
+    named = _names_given(part)
+    if part.tree.args.get("hint") is None:
+        return whole
+    left_out = {*named, *(_OF_LEVELS if named & set(_LEVELS) else ())}
+    return {name: value for name, value in beside.items() if name not in left_out}
+
+
+def _with_level(options: Options, level: Mapping[str, float]) -> Options:
+    """Return options with another level."""
+    if not level:
+        return options
+    replaced = ("rho", "epsilon", "delta") if "rho" in level else ("max_rho",)
+    return {name: value for name, value in options.items() if name not in replaced} | level
+
+
+def _as_given(options: QueryOptions) -> dict[str, object]:
+    """Return options as they are given beside a text."""
+    found = {name: value for name in OPTION_NAMES if (value := getattr(options, name)) is not None}
+    if isinstance(options.target_half_width, tuple):
+        found["target_half_width"] = dict(options.target_half_width)
+    return found
+
+
+def _smallest(requests: Iterable[Request]) -> Request:
+    """Return the request with the lowest level, where tables have different defaults."""
+    return min(requests, key=lambda one: (one.epsilon if one.rho is None else one.rho) or 0.0)
