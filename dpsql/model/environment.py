@@ -56,6 +56,9 @@ class JoinedName:
     hidden: bool
 
 
+SOURCE_ROWS = "dpsql_rows_"
+"""Begins the names under which an outer statement reads the rows of answers and public tables, before their places."""
+
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
@@ -207,6 +210,18 @@ class Schemas(Protocol):
 
         Raises:
             SchemaError: it does not bind.
+
+        """
+
+    def public_rows(self, sql: str, tables: Sequence[TableSchema]) -> tuple[tuple[str | None, ...], ...]:
+        """Return the rows of a query of texts over copies of public tables.
+
+        Args:
+            sql: reads the table at each place under `SOURCE_ROWS` and the place.
+            tables: the tables.
+
+        Raises:
+            SchemaError: a table is too large to be copied, or the query fails on its rows.
 
         """
 

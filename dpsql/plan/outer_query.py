@@ -231,7 +231,7 @@ def split(tree: exp.Select, inside: PrivateInside) -> tuple[exp.Select, exp.Sele
     place = next(node for node in outer.find_all(exp.Select) if node.meta.get("private"))
     place.replace(exp.select("*").from_(exp.table_(RESULT, quoted=True)))
     outer.set("hint", None)
-    _drop_unused(outer)
+    drop_unused(outer)
     return inner, outer
 
 
@@ -246,7 +246,7 @@ def needed_queries(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.C
     return [cte.copy() for name, cte in queries.items() if name in wanted]
 
 
-def _drop_unused(outer: exp.Select) -> None:
+def drop_unused(outer: exp.Select) -> None:
     with_ = outer.args.get("with_") or exp.With(expressions=[])
     for cte in reversed(list(with_.expressions)):
         used = {folded(table.name) for table in outer.find_all(exp.Table) if table.find_ancestor(exp.CTE) is not cte}

@@ -20,9 +20,10 @@ from dpsql.features.composed import divided, levels_asked
 from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, PrivateQuery, QueryOptions, Request
 from dpsql.model.refusals import Refusals
-from dpsql.plan.composition import Composition, Part, compose
+from dpsql.operations.dialect import to_sql
+from dpsql.plan.composition.outer import OuterStatement, Source, read_outer
+from dpsql.plan.composition.parts import Composition, Part, compose
 from dpsql.plan.environment.policy_view import environment
-from dpsql.plan.outer_statement import OuterStatement, Source, read_outer
 from dpsql.sql.column_names import distinct_names
 from dpsql.sql.options import read_options
 from dpsql.sql.statements import SelectStatement
@@ -92,7 +93,7 @@ class ComposedPlan:
 
 def composed_plan(
     runner: StatementRunner, statement: SelectStatement, options: Options, reader: str, refused: DpsqlError
-) -> ComposedPlan | None:
+) -> ComposedPlan | SelectStatement | None:
     """Return the plan of a refused text by its parts.
 
     Args:
@@ -103,7 +104,8 @@ def composed_plan(
         refused: why the text is no private query by itself.
 
     Returns:
-        The plan, or None if the text is a private query by itself.
+        The plan; a statement if the text is a private query once public queries in it have become values; or None if
+        it is a private query as it stands.
 
     Raises:
         DpsqlError: the text cannot be taken apart, or a part is refused.
@@ -119,6 +121,8 @@ def composed_plan(
         composition = compose(statement, outside)
         if composition is None:
             return None
+        if isinstance(composition, exp.Select):
+            return SelectStatement(composition, statement.text, statement.parameters, to_sql(composition))
         planner = _Planner(runner, statement, reader, engine, outside)
         whole = planner.whole_options(composition, options)
         plans, requests = planner.plan_parts(composition.parts, whole, options)
@@ -229,7 +233,7 @@ class _Planner:
 
 
 def _key(part: Part) -> str:
-    return f"{part.name} {part.tree.sql(dialect='duckdb')}"
+    return f"{part.name} {to_sql(part.tree)}"
 
 
 def _own_level(part: Part) -> bool:

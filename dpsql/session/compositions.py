@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,8 +27,9 @@ from dpsql.features.composed import (
     price_together,
     require_part,
 )
+from dpsql.model.environment import SOURCE_ROWS
 from dpsql.model.private_query import OutputColumn
-from dpsql.plan.outer_statement import ROWS
+from dpsql.operations.dialect import to_sql
 from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt
 from dpsql.receipts.result import Result
 from dpsql.release.runtime import Runtime
@@ -56,7 +57,7 @@ class Composed:
     @classmethod
     def of(
         cls, runner: StatementRunner, statement: SelectStatement, options: Options, reader: str, refused: DpsqlError
-    ) -> Composed | None:
+    ) -> Composed | WithValues | None:
         """Return a refused text by its parts. Return None if it is a private query by itself.
 
         Raises:
@@ -64,6 +65,8 @@ class Composed:
 
         """
         plan = composed_plan(runner, statement, options, reader, refused)
+        if isinstance(plan, SelectStatement):
+            return WithValues(runner, plan, options, reader)
         return None if plan is None else cls(runner, plan, reader)
 
     @property
@@ -151,7 +154,7 @@ class Composed:
 
     def _computed(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return what the outer statement computes."""
-        rows = {f"{ROWS}{place}": table for place, table in enumerate(tables)}
+        rows = {f"{SOURCE_ROWS}{place}": table for place, table in enumerate(tables)}
         with contextlib.suppress(EngineError):
             return self._runner.sandbox.run(self._plan.outer.sql, rows, seconds=_SECONDS)
         # outside the handler, so that no earlier error travels along
@@ -169,7 +172,7 @@ class Composed:
             receipt = receipts[0].of_computed
         else:
             terms = {unit: self._terms(unit, receipts) for unit in plan.requests}
-            texts = [part.statement.tree.sql(dialect="duckdb") for part in plan.parts]
+            texts = [to_sql(part.statement.tree) for part in plan.parts]
             parts = [
                 ReleasedPart(text, one, planned.unit)
                 for text, one, planned in zip(texts, receipts, plan.parts, strict=True)
@@ -194,6 +197,37 @@ class Composed:
             if receipts[place].most_rho is not None:
                 caps[number] = receipts[place].most_rho
         return UnitTerms(*guarantee_together(plan.requests[unit], offers, caps))
+
+
+@dataclass(frozen=True, slots=True)
+class WithValues:
+    """A private query in which public queries have become values.
+
+    Attributes:
+        runner: answers it.
+        statement: the query with the values.
+        options: those beside it.
+        reader: who asks.
+
+    """
+
+    runner: StatementRunner
+    statement: SelectStatement
+    options: Options
+    reader: str
+
+    @property
+    def columns(self) -> tuple[OutputColumn, ...]:
+        """The columns of the answer."""
+        return self.runner.described(self.statement, self.options, self.reader)
+
+    def answer(self, timeout_seconds: float | None) -> Result:
+        """Answer the query."""
+        return self.runner.answer(self.statement, self.options, self.reader, timeout_seconds)
+
+    def explained(self) -> Result:
+        """Return the plan of the query; reads and spends nothing."""
+        return self.runner.explained(self.statement, self.options, self.reader)
 
 
 def _presence_nano(part: OfferedPart) -> int:

@@ -40,6 +40,7 @@ _ASKED_AGAIN = frozenset(
         "unique_columns",
         "most_matches",
         "value_bounds",
+        "public_rows",
         "public_keys",
         "keeps_order",
         "has_collation",

@@ -58,7 +58,7 @@ from dpsql.sql.statements import DECLARATIONS, FOR_ANALYSTS, FunctionCall, Scala
 from dpsql.state import Charged, State
 
 if TYPE_CHECKING:
-    from dpsql.session.compositions import Composed
+    from dpsql.session.compositions import Composed, WithValues
 
 logger = logging.getLogger("dpsql")
 
@@ -170,7 +170,7 @@ class StatementRunner:
 
     def answerable_or_composed(
         self, statement: SelectStatement, options: Mapping[str, object], reader: str
-    ) -> tuple[PrivateQuery, State, Reader] | Composed:
+    ) -> tuple[PrivateQuery, State, Reader] | Composed | WithValues:
         """Plan a SELECT as `answerable`, or by its parts if it is computed from several answers or public tables."""
         try:
             return self.answerable(statement, options, reader)
@@ -215,7 +215,7 @@ class StatementRunner:
 
     def composed(
         self, statement: SelectStatement, options: Mapping[str, object], reader: str, refused: DpsqlError
-    ) -> Composed | None:
+    ) -> Composed | WithValues | None:
         """Return a refused text by its parts, if it is computed from several answers or public tables."""
         if statement.part or not isinstance(refused, UnsupportedQueryError | SchemaError):
             return None

@@ -98,6 +98,12 @@ ROOMS = (
         ("sqlglot",),
     ),
     Room(
+        "plan.composition",
+        "a text taken apart into private queries, public values, and one outer statement",
+        (*READING, "plan"),
+        ("sqlglot",),
+    ),
+    Room(
         "engine",
         "the only way from raw rows into the program; an empty DuckDB for noisy tables",
         (*NOUNS, "sql", "bound"),
@@ -162,6 +168,7 @@ ROOMS = (
             "sql",
             "sql.source",
             "plan",
+            "plan.composition",
             "plan.environment",
             "release",
             "receipts",

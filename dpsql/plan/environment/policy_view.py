@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +11,9 @@ import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
 from dpsql.engine import BYTEWISE, Engine, Sandbox, identity
-from dpsql.errors import PolicyError, SchemaError
+from dpsql.errors import EngineError, PolicyError, SchemaError
 from dpsql.mechanism import registry
-from dpsql.model.environment import Column, DeclaredVersion, Environment, TableSchema, folded
+from dpsql.model.environment import SOURCE_ROWS, Column, DeclaredVersion, Environment, TableSchema, folded
 from dpsql.model.frame import Places
 from dpsql.model.table_rules import LevelRules, TableRules
 from dpsql.operations.dialect import quote
@@ -20,6 +21,9 @@ from dpsql.operations.row_sql import as_condition, guarded
 from dpsql.plan.environment.links import key_paths, link_steps, linked, unit_column
 from dpsql.release.public_lists import PublicLists
 from dpsql.state import Policy, ReleaseHistory, rho_from_nano
+
+_SECONDS = 20.0
+"""A query of public tables may take this long."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,14 @@ class SchemaView(PublicLists):
     def bind_after(self, name: str, columns: Sequence[Column], sql: str) -> list[tuple[str, str]]:
         """Names and types of a query over an empty answer with these columns."""
         return list(self.sandbox.bind(name, tuple(columns), sql))
+
+    def public_rows(self, sql: str, tables: Sequence[TableSchema]) -> tuple[tuple[str | None, ...], ...]:
+        """Return the rows of a query of texts over copies of public tables."""
+        rows = {f"{SOURCE_ROWS}{place}": self.engine.copied(table) for place, table in enumerate(tables)}
+        with contextlib.suppress(EngineError):
+            found = self.sandbox.run(sql, rows, seconds=_SECONDS)
+            return tuple(zip(*(column.to_pylist() for column in found.columns), strict=True))
+        raise SchemaError(f"a query of public tables fails on their rows, or takes more than {_SECONDS:g} s.")
 
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""

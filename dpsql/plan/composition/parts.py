@@ -7,35 +7,26 @@ its rows are: rows of units, an answer, or public.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, UnsupportedQueryError
 from dpsql.model.environment import Environment, TableSchema, folded
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql
-from dpsql.plan.lifted import lift, queries_in
-from dpsql.plan.outer_query import needed_queries
-from dpsql.sql.clauses import is_aggregate_call, is_plain_table, sources_of
-from dpsql.sql.source.relation import CurrentTables
-from dpsql.sql.source.scope import PrivateInside, Scope
-from dpsql.sql.source.sources import SourceReader
+from dpsql.plan.composition.kinds import QueryRows, Rows
+from dpsql.plan.composition.lifted import lift, queries_in
+from dpsql.plan.composition.public_values import Values, values_of
+from dpsql.plan.composition.series import is_series
+from dpsql.plan.composition.values_inside import put_values
+from dpsql.plan.outer_query import drop_unused, needed_queries
+from dpsql.sql.clauses import is_plain_table, sources_of
+from dpsql.sql.source.scope import Scope
 from dpsql.sql.statements import SelectStatement
 
 MOST_PARTS = 20
 """Most private subqueries of a text."""
 _PART, _PUBLIC = "dpsql_part_", "dpsql_public_"
-
-
-class Rows(Enum):
-    """What the rows of a query are."""
-
-    OF_UNITS = "rows of units"
-    ANSWER = "an answer"
-    PUBLIC = "public"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +75,7 @@ class Composition:
     hint: exp.Expr | None
 
 
-def compose(statement: SelectStatement, environment: Environment) -> Composition | None:
+def compose(statement: SelectStatement, environment: Environment) -> Composition | exp.Select | None:
     """Take a text apart into private subqueries and one outer statement.
 
     Args:
@@ -92,21 +83,25 @@ def compose(statement: SelectStatement, environment: Environment) -> Composition
         environment: policy, schemas and clock.
 
     Returns:
-        The composition, or None if the whole text is one private query.
+        The composition; a SELECT if the text is one private query once public queries in it have become values; or
+        None if it is one private query as it stands.
 
     Raises:
         SchemaError: a table is not there for this reader.
         UnsupportedQueryError: the text cannot be taken apart.
 
     """
-    composer = _Composer(environment, Refusals(statement.text))
+    refusals = Refusals(statement.text)
+    composer = _Composer(environment, refusals, QueryRows(environment, refusals))
     # so that every query has a parent, in which it can be replaced
     whole = exp.Subquery(this=statement.tree.copy())
     root: exp.Query = whole.this
     hint = root.args.get("hint")
     root.set("hint", None)
     if composer.release(root, Scope({}, 0)) is Rows.OF_UNITS:
-        return None
+        (part,) = composer.parts.values()
+        part.tree.set("hint", hint)
+        return part.tree if composer.has_values else None
     outer: exp.Query = whole.this
     composer.drop_unread(outer)
     return Composition(tuple(composer.parts.values()), tuple(composer.tables.values()), outer, hint)
@@ -114,112 +109,16 @@ def compose(statement: SelectStatement, environment: Environment) -> Composition
 
 @dataclass
 class _Composer:
-    """Replaces private subqueries of a text by readings of their answers.
-
-    The queries that WITH names are kept in scopes as they were written, because parts read them so. `live` has the
-    query of the text that stands for each.
-    """
+    """Replaces private subqueries of a text by readings of their answers."""
 
     environment: Environment
     refusals: Refusals
+    rows: QueryRows
     parts: dict[str, Part] = field(default_factory=dict)
     tables: dict[str, PublicTable] = field(default_factory=dict)
-    _live: dict[int, exp.CTE] = field(default_factory=dict)
-    _kinds: dict[int, tuple[exp.Expr, Rows]] = field(default_factory=dict)
-    _written: dict[int, tuple[exp.Expr, list[exp.CTE]]] = field(default_factory=dict)
+    has_values: bool = False
     _released: set[int] = field(default_factory=set)
     _read: set[int] = field(default_factory=set)
-
-    # --- what the rows of a query are
-
-    def _kind(self, query: exp.Expr, scope: Scope) -> Rows:
-        """Return what the rows of a source are."""
-        known = self._kinds.get(id(query))
-        if known is None:
-            # kept with the node, so that no other node gets its id
-            known = self._kinds[id(query)] = (query, self._found_kind(query, scope))
-        return known[1]
-
-    def _found_kind(self, query: exp.Expr, scope: Scope) -> Rows:
-        match query:
-            case exp.Subquery():
-                return _together([self._kind(one, scope) for one in (query.this, *_joined(query))])
-            case exp.Table() if query.args.get("joins"):
-                first = query.copy()
-                first.set("joins", None)
-                return _together([self._kind(one, scope) for one in (first, *_joined(query))])
-            case exp.SetOperation():
-                inner = self._naming(query, scope)
-                return _together([self._kind(side, inner) for side in (query.left, query.right)])
-            case exp.Select():
-                inner = self._naming(query, scope)
-                kind = self._kind_of_sources(query, inner)
-                is_part = kind is Rows.OF_UNITS and self._is_private_query(query, scope)
-                return Rows.ANSWER if is_part else kind
-            case exp.Table() if isinstance(query.this, exp.Identifier):
-                return self._kind_of_table(query, scope)
-            case _:
-                return Rows.PUBLIC
-
-    def _kind_of_sources(self, select: exp.Select, scope: Scope) -> Rows:
-        return _together([self._kind(source, scope) for source in sources_of(select)])
-
-    def _kind_of_table(self, table: exp.Table, scope: Scope) -> Rows:
-        named = scope.queries.get(folded(table.name)) if len(table.parts) == 1 else None
-        if named:
-            cte, outer = named
-            return self._kind(cte.this, outer)
-        schema, tables = self._schema(table), CurrentTables(self.environment, Refusals(self.refusals.text))
-        if self.environment.policy.rules(schema.canonical):
-            return Rows.OF_UNITS
-        if self.environment.policy.is_public(schema.canonical):
-            return Rows.PUBLIC
-        found = self._rows_read(exp.select("*").from_(table.copy()), Scope({}, 0))
-        if found is None:
-            raise tables.not_protected(table)
-        return found
-
-    def _schema(self, table: exp.Table) -> TableSchema:
-        tables = CurrentTables(self.environment, Refusals(self.refusals.text))
-        schema = tables.schema([part.name for part in table.parts])
-        if not schema:
-            raise tables.not_protected(table)
-        return schema
-
-    def _is_private_query(self, select: exp.Select, scope: Scope) -> bool:
-        """Check that a query of rows of units is private by itself: its groups have rows of several units."""
-        if select.args.get("hint") is not None:
-            return True
-        found = self._rows_read(select.copy(), scope)
-        if found is None:
-            return bool(select.args.get("group")) or any(
-                is_aggregate_call(node) for item in select.expressions for node in item.walk()
-            )
-        return found is Rows.ANSWER
-
-    def _rows_read(self, query: exp.Select, scope: Scope) -> Rows | None:
-        """Return what the rows of a subquery are as a source of rows. Return None if it is refused as such."""
-        quiet = Refusals(self.refusals.text)
-        try:
-            found = SourceReader(CurrentTables(self.environment, quiet), quiet).query(query, scope.deeper())
-        except (SchemaError, UnsupportedQueryError):
-            return None
-        if isinstance(found, PrivateInside):
-            return Rows.ANSWER
-        return Rows.OF_UNITS if found.owner else Rows.PUBLIC
-
-    def _naming(self, query: exp.Expr, scope: Scope) -> Scope:
-        """Return the scope of a query that may name others, which are kept as they were written."""
-        with_ = query.args.get("with_")
-        if not with_:
-            return scope
-        if id(with_) not in self._written:
-            if with_.args.get("recursive"):
-                self.refusals.refuse("clause", with_, "WITH RECURSIVE has no private form.", "Leave RECURSIVE out.")
-            written = [cte.copy() for cte in with_.expressions]
-            self._written[id(with_)] = (with_, written)
-            self._live |= {id(one): cte for one, cte in zip(written, with_.expressions, strict=True)}
-        return scope.naming(self._written[id(with_)][1])
 
     # --- replacing
 
@@ -229,7 +128,7 @@ class _Composer:
             case exp.Subquery() if isinstance(query.this, exp.Query):
                 return self.release(query.this, scope)
             case exp.SetOperation():
-                inner = self._naming(query, scope)
+                inner = self.rows.naming(query, scope)
                 sides = [self.release(side, inner) for side in (query.left, query.right)]
                 return Rows.PUBLIC if set(sides) == {Rows.PUBLIC} else Rows.ANSWER
             case exp.Select():
@@ -238,20 +137,10 @@ class _Composer:
                 self.refusals.refuse("source", query, "this kind of query has no private form.", "Use SELECT.")
 
     def _release_select(self, select: exp.Select, scope: Scope) -> Rows:
-        inner = self._naming(select, scope)
-        kind = self._kind_of_sources(select, inner)
+        inner = self.rows.naming(select, scope)
+        kind = self.rows.of_sources(select, inner)
         if kind is Rows.OF_UNITS:
-            lifted = lift(select, self.refusals)
-            if lifted is None:
-                self._add_part(select, scope)
-                return Rows.OF_UNITS
-            outer, private = lifted
-            # both may read the queries that WITH names
-            outer.set("with_", select.args.get("with_"))
-            select.replace(outer)
-            self._add_part(private, inner)
-            self._release_inside(outer, inner)
-            return Rows.ANSWER
+            return self._release_private(select, scope, inner)
         if select.args.get("hint"):
             self.refusals.refuse(
                 "option",
@@ -264,6 +153,42 @@ class _Composer:
             self._release_source(source, inner)
         found += self._release_inside(select, inner)
         return Rows.PUBLIC if set(found) == {Rows.PUBLIC} else Rows.ANSWER
+
+    def _release_private(self, select: exp.Select, scope: Scope, inner: Scope) -> Rows:
+        """Replace a query of rows of units by a reading of its answer, and by what is computed around it."""
+        tree = self._by_itself(select, scope)
+        self.has_values |= put_values(tree, self.rows, self._public)
+        lifted = lift(tree, self.refusals)
+        if lifted is None:
+            self._add_part(tree, select)
+            return Rows.OF_UNITS
+        outer, private = lifted
+        private.set("with_", tree.args.get("with_"))
+        drop_unused(private)
+        # what stands around it may read the queries that WITH names
+        outer.set("with_", select.args.get("with_"))
+        select.replace(outer)
+        self._add_part(private, private)
+        self._release_inside(outer, inner)
+        return Rows.ANSWER
+
+    def _public(self, query: exp.Query) -> Values:
+        """Return the rows of a public query that stands by itself."""
+        whole = exp.Subquery(this=query.copy())
+        inner = _Composer(self.environment, self.refusals, QueryRows(self.environment, self.refusals))
+        inner.release(whole.this, Scope({}, 0))
+        inner.drop_unread(whole.this)
+        tables = [(one.name, one.schema) for one in inner.tables.values()]
+        return values_of(whole.this, tables, self.environment, self.refusals, query)
+
+    def _by_itself(self, query: exp.Query, scope: Scope) -> exp.Select:
+        """Return a copy of a query with all queries of WITH that it reads."""
+        tree = query.copy()
+        needed = needed_queries(tree, {name: cte for name, (cte, _) in scope.queries.items()})
+        if needed:
+            own = tree.args.get("with_") or exp.With(expressions=[])
+            tree.set("with_", exp.With(expressions=[*needed, *own.expressions]))
+        return tree
 
     def _release_inside(self, select: exp.Select, scope: Scope) -> list[Rows]:
         """Rewrite the queries in expressions of a SELECT."""
@@ -287,7 +212,7 @@ class _Composer:
                 self._release_source(source.this, scope)
         elif isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
             self._release_table(source, scope)
-        elif not isinstance(source, exp.Values):
+        elif not isinstance(source, exp.Values) and not is_series(source):
             self.refusals.refuse(
                 "source",
                 source,
@@ -301,12 +226,12 @@ class _Composer:
         named = scope.queries.get(folded(table.name)) if len(table.parts) == 1 else None
         if named:
             cte, outer = named
-            self._read.add(id(self._live[id(cte)]))
+            self._read.add(id(self.rows.live[id(cte)]))
             if id(cte) not in self._released:
                 self._released.add(id(cte))
-                self.release(self._live[id(cte)].this, outer)
+                self.release(self.rows.live[id(cte)].this, outer)
             return
-        schema = self._schema(table)
+        schema = self.rows.schema(table)
         if not self.environment.schemas.is_base_table(schema):
             self.refusals.refuse(
                 "source",
@@ -327,24 +252,17 @@ class _Composer:
         alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))
         table.replace(exp.Table(this=exp.to_identifier(known.name, quoted=True), alias=alias))
 
-    def _add_part(self, select: exp.Select, scope: Scope) -> None:
-        """Replace a private query by a reading of its answer."""
-        tree = select.copy()
-        queries = {name: cte for name, (cte, _) in scope.queries.items()}
-        needed = needed_queries(tree, queries)
-        if needed:
-            own = tree.args.get("with_") or exp.With(expressions=[])
-            tree.set("with_", exp.With(expressions=[*needed, *own.expressions]))
-        key = to_sql(tree)
+    def _add_part(self, tree: exp.Select, place: exp.Expr) -> None:
+        """Put a reading of the answer of a private query in a place of the text."""
+        tree, key = tree.copy(), to_sql(tree)
         part = self.parts.get(key)
         if part is None:
             if len(self.parts) == MOST_PARTS:
                 self.refusals.refuse(
-                    "size", select, f"a text has at most {MOST_PARTS} private queries.", "Ask some of them apart."
+                    "size", place, f"a text has at most {MOST_PARTS} private queries.", "Ask some of them apart."
                 )
             part = self.parts[key] = Part(f"{_PART}{len(self.parts)}", tree)
-        reading = exp.select("*").from_(exp.table_(part.name, quoted=True))
-        select.replace(reading)
+        place.replace(exp.select("*").from_(exp.table_(part.name, quoted=True)))
 
     def _refuse_correlated(self, part: Part, names: set[str]) -> None:
         """Refuse a private query that reads columns of the query around it."""
@@ -366,15 +284,3 @@ class _Composer:
                     cte.pop()
             if not with_.expressions:
                 with_.pop()
-
-
-def _together(kinds: list[Rows]) -> Rows:
-    """Return what rows are that are made of several sources."""
-    if Rows.ANSWER in kinds:
-        return Rows.ANSWER
-    return Rows.OF_UNITS if Rows.OF_UNITS in kinds else Rows.PUBLIC
-
-
-def _joined(query: exp.Expr) -> Iterator[exp.Expr]:
-    for join in query.args.get("joins") or ():
-        yield join.this

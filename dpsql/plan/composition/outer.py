@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.errors import SchemaError
-from dpsql.model.environment import Column, Environment
+from dpsql.model.environment import SOURCE_ROWS, Column, Environment
 from dpsql.model.private_query import OutputColumn
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
+from dpsql.plan.composition.series import is_series
 from dpsql.plan.outer_query import QUERY_PARTS, is_median
 from dpsql.sql.row_rules import check_node
 
-ROWS = "dpsql_rows_"
-"""Begins the names under which the rows of answers and tables are registered."""
 _NOTHING = "dpsql_nothing"
 _MOST_READINGS = 40
 _PARTS: tuple[type, ...] = (
@@ -52,7 +51,7 @@ class OuterStatement:
     """An outer statement as SQL.
 
     Attributes:
-        sql: reads the rows of each source under ``ROWS`` and its place.
+        sql: reads the rows of each source under `SOURCE_ROWS` and its place.
         columns: those that it shows.
 
     """
@@ -83,8 +82,9 @@ def read_outer(
         refusals.add(
             "after", tables[_MOST_READINGS], f"answers are read at most {_MOST_READINGS} times.", "Ask in steps."
         )
+    series = {id(part) for node in outer.walk() if is_series(node) for part in node.walk()}
     for node in outer.walk():
-        if not isinstance(node, _PARTS) and not is_median(node):
+        if not isinstance(node, _PARTS) and not is_median(node) and id(node) not in series:
             check_node(node, refusals)
     refusals.raise_if_any(before)
     try:
@@ -114,4 +114,4 @@ def _no_rows(source: Source) -> str:
 def _rows(place: int, source: Source) -> str:
     """Return a query of the rows of a source, in the types that the statement was bound with."""
     columns = ", ".join(f"CAST({quote(one.name)} AS {one.type}) AS {quote(one.name)}" for one in source.columns)
-    return f"SELECT {columns} FROM {ROWS}{place}"
+    return f"SELECT {columns} FROM {SOURCE_ROWS}{place}"

@@ -32,18 +32,23 @@ def queries_in(select: exp.Select) -> Iterator[exp.Query]:
             roots = [node.args.get("on")] if isinstance(node, exp.Join) else [node]
             for root in roots:
                 if isinstance(root, exp.Expr):
-                    yield from _outermost(root)
+                    yield from outermost_queries(root)
 
 
-def _outermost(root: exp.Expr) -> Iterator[exp.Query]:
+def outermost_queries(root: exp.Expr) -> Iterator[exp.Query]:
     """Yield the queries in an expression that stand in no other query."""
     if isinstance(root, exp.Subquery):
-        yield from _outermost(root.this)
+        yield from outermost_queries(root.this)
     elif isinstance(root, exp.Query):
         yield root
     else:
         for child in root.iter_expressions():
-            yield from _outermost(child)
+            yield from outermost_queries(child)
+
+
+def outputs_of(select: exp.Select) -> list[exp.Expr]:
+    """Return the select list and the clauses that are computed of groups."""
+    return [*select.expressions, *(select.args[name] for name in _OUTPUTS if select.args.get(name))]
 
 
 def lift(select: exp.Select, refusals: Refusals) -> tuple[exp.Select, exp.Select] | None:
@@ -61,8 +66,7 @@ def lift(select: exp.Select, refusals: Refusals) -> tuple[exp.Select, exp.Select
         UnsupportedQueryError: QUALIFY names another query.
 
     """
-    roots = [*select.expressions, *(select.args[name] for name in _OUTPUTS if select.args.get(name))]
-    if not any(root.find(exp.Query) for root in roots):
+    if not any(root.find(exp.Query) for root in outputs_of(select)):
         return None
     qualify = select.args.get("qualify")
     if qualify and qualify.find(exp.Query):

@@ -1,0 +1,1 @@
+"""A text taken apart into private queries, public values, and one outer statement over their answers."""

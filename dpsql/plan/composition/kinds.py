@@ -1,0 +1,157 @@
+"""The rows of the queries of a text: rows of units, an answer, or public rows.
+
+A query that groups rows of several units is a private query by itself, so its rows are an answer. `SourceReader` says
+which queries these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError, UnsupportedQueryError
+from dpsql.model.environment import Environment, TableSchema, folded
+from dpsql.model.refusals import Refusals
+from dpsql.sql.clauses import is_aggregate_call, sources_of
+from dpsql.sql.source.relation import CurrentTables
+from dpsql.sql.source.scope import PrivateInside, Scope
+from dpsql.sql.source.sources import SourceReader
+
+
+class Rows(Enum):
+    """What the rows of a query are."""
+
+    OF_UNITS = "rows of units"
+    ANSWER = "an answer"
+    PUBLIC = "public"
+
+
+@dataclass
+class QueryRows:
+    """Finds out what the rows of each query of a text are.
+
+    The queries that WITH names are kept in scopes as they were written, because private queries read them so. `live`
+    has the query of the text that stands for each.
+    """
+
+    environment: Environment
+    refusals: Refusals
+    live: dict[int, exp.CTE] = field(default_factory=dict)
+    _kinds: dict[int, tuple[exp.Expr, Rows]] = field(default_factory=dict)
+    _written: dict[int, tuple[exp.Expr, list[exp.CTE]]] = field(default_factory=dict)
+
+    def of(self, query: exp.Expr, scope: Scope) -> Rows:
+        """Return what the rows of a query or another source are.
+
+        Raises:
+            SchemaError: a table is not there for this reader.
+
+        """
+        known = self._kinds.get(id(query))
+        if known is None:
+            # kept with the node, so that no other node gets its id
+            known = self._kinds[id(query)] = (query, self._found_kind(query, scope))
+        return known[1]
+
+    def _found_kind(self, query: exp.Expr, scope: Scope) -> Rows:
+        match query:
+            case exp.Subquery():
+                return _together([self.of(one, scope) for one in (query.this, *_joined(query))])
+            case exp.Table() if query.args.get("joins"):
+                first = query.copy()
+                first.set("joins", None)
+                return _together([self.of(one, scope) for one in (first, *_joined(query))])
+            case exp.SetOperation():
+                inner = self.naming(query, scope)
+                return _together([self.of(side, inner) for side in (query.left, query.right)])
+            case exp.Select():
+                inner = self.naming(query, scope)
+                kind = self.of_sources(query, inner)
+                is_part = kind is Rows.OF_UNITS and self._is_private_query(query, scope)
+                return Rows.ANSWER if is_part else kind
+            case exp.Table() if isinstance(query.this, exp.Identifier):
+                return self._kind_of_table(query, scope)
+            case _:
+                return Rows.PUBLIC
+
+    def of_sources(self, select: exp.Select, scope: Scope) -> Rows:
+        """Return what the rows are that a SELECT reads."""
+        return _together([self.of(source, scope) for source in sources_of(select)])
+
+    def _kind_of_table(self, table: exp.Table, scope: Scope) -> Rows:
+        named = scope.queries.get(folded(table.name)) if len(table.parts) == 1 else None
+        if named:
+            cte, outer = named
+            return self.of(cte.this, outer)
+        schema, tables = self.schema(table), CurrentTables(self.environment, Refusals(self.refusals.text))
+        if self.environment.policy.rules(schema.canonical):
+            return Rows.OF_UNITS
+        if self.environment.policy.is_public(schema.canonical):
+            return Rows.PUBLIC
+        found = self._rows_read(exp.select("*").from_(table.copy()), Scope({}, 0))
+        if found is None:
+            raise tables.not_protected(table)
+        return found
+
+    def schema(self, table: exp.Table) -> TableSchema:
+        """Return the table or view that a name means.
+
+        Raises:
+            SchemaError: there is none for this reader.
+
+        """
+        tables = CurrentTables(self.environment, Refusals(self.refusals.text))
+        schema = tables.schema([part.name for part in table.parts])
+        if not schema:
+            raise tables.not_protected(table)
+        return schema
+
+    def _is_private_query(self, select: exp.Select, scope: Scope) -> bool:
+        """Check that a query of rows of units is private by itself: its groups have rows of several units."""
+        if select.args.get("hint") is not None:
+            return True
+        found = self._rows_read(select.copy(), scope)
+        if found is None:
+            return bool(select.args.get("group")) or any(
+                is_aggregate_call(node) for item in select.expressions for node in item.walk()
+            )
+        return found is Rows.ANSWER
+
+    def _rows_read(self, query: exp.Select, scope: Scope) -> Rows | None:
+        """Return what the rows of a subquery are as a source of rows. Return None if it is refused as such."""
+        quiet = Refusals(self.refusals.text)
+        try:
+            found = SourceReader(CurrentTables(self.environment, quiet), quiet).query(query, scope.deeper())
+        except (SchemaError, UnsupportedQueryError):
+            return None
+        if isinstance(found, PrivateInside):
+            return Rows.ANSWER
+        return Rows.OF_UNITS if found.owner else Rows.PUBLIC
+
+    def naming(self, query: exp.Expr, scope: Scope) -> Scope:
+        """Return the scope of a query that may name others, which are kept as they were written."""
+        with_ = query.args.get("with_")
+        if not with_:
+            return scope
+        if id(with_) not in self._written:
+            if with_.args.get("recursive"):
+                self.refusals.refuse("clause", with_, "WITH RECURSIVE has no private form.", "Leave RECURSIVE out.")
+            written = [cte.copy() for cte in with_.expressions]
+            self._written[id(with_)] = (with_, written)
+            self.live |= {id(one): cte for one, cte in zip(written, with_.expressions, strict=True)}
+        return scope.naming(self._written[id(with_)][1])
+
+
+def _together(kinds: list[Rows]) -> Rows:
+    """Return what rows are that are made of several sources."""
+    if Rows.ANSWER in kinds:
+        return Rows.ANSWER
+    return Rows.OF_UNITS if Rows.OF_UNITS in kinds else Rows.PUBLIC
+
+
+def _joined(query: exp.Expr) -> Iterator[exp.Expr]:
+    for join in query.args.get("joins") or ():
+        yield join.this

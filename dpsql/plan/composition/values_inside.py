@@ -1,0 +1,165 @@
+"""Public queries inside a private query: scalars, lists of IN, EXISTS and lists of rows become values.
+
+A condition ``x IN (SELECT …)`` or EXISTS that stands by itself in WHERE stays a join, as it is without this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError
+from dpsql.model.environment import folded
+from dpsql.model.refusals import Refusals
+from dpsql.plan.composition.kinds import QueryRows, Rows
+from dpsql.plan.composition.lifted import outermost_queries, outputs_of, queries_in
+from dpsql.plan.composition.public_values import Values, as_list, as_scalar, as_source
+from dpsql.plan.composition.series import is_series
+from dpsql.plan.outer_query import needed_queries
+from dpsql.sql.clauses import conjuncts, sources_of
+from dpsql.sql.source.scope import Scope
+
+Read = Callable[[exp.Query], Values]
+"""Returns the rows of a public query that stands by itself."""
+
+
+def put_values(tree: exp.Select, rows: QueryRows, read: Read) -> bool:
+    """Put values in place of public queries in a private query, in place; return whether there was one.
+
+    Args:
+        tree: the private query, with all queries of WITH that it reads.
+        rows: says what the rows of queries are.
+        read: returns the rows of a public query.
+
+    Raises:
+        SchemaError: a table is too large to be copied.
+        UnsupportedQueryError: a public query has too many rows, or a private answer is read inside private rows.
+
+    """
+    # a fresh tree has scopes of its own
+    inside = _Inside(QueryRows(rows.environment, rows.refusals), rows.refusals, read)
+    whole = exp.Subquery(this=tree)
+    inside.visit(tree, Scope({}, 0), is_whole=True)
+    tree.pop()
+    del whole
+    return inside.is_changed
+
+
+@dataclass
+class _Inside:
+    """Walks a private query, and the queries of rows inside it."""
+
+    rows: QueryRows
+    refusals: Refusals
+    read: Read
+    is_changed: bool = False
+    _lists: int = 0
+
+    def visit(self, query: exp.Expr, scope: Scope, *, is_whole: bool = False) -> None:
+        """Put values into a query of rows of units; ``is_whole`` if it is the private query itself."""
+        match query:
+            case exp.Subquery() if isinstance(query.this, exp.Query):
+                self.visit(query.this, scope)
+            case exp.SetOperation():
+                inner = self.rows.naming(query, scope)
+                self._visit_named(query, inner)
+                self.visit(query.left, inner)
+                self.visit(query.right, inner)
+            case exp.Select():
+                inner = self.rows.naming(query, scope)
+                self._visit_named(query, inner)
+                for source in sources_of(query):
+                    self._visit_source(source, inner)
+                self._visit_expressions(query, inner, is_whole=is_whole)
+
+    def _visit_named(self, query: exp.Expr, inner: Scope) -> None:
+        """Put values into the queries that WITH names; public lists among them become lists of values."""
+        with_ = query.args.get("with_")
+        for cte in with_.expressions if with_ else ():
+            written, outer = inner.queries[folded(cte.alias)]
+            if self.rows.of(written.this, outer) is Rows.OF_UNITS:
+                self.visit(cte.this, outer)
+            elif _is_constant(cte.this):
+                columns = cte.args["alias"].columns
+                cte.set("this", exp.select("*").from_(self._list(cte.this, exp.TableAlias(columns=columns))))
+                cte.args["alias"].set("columns", None)
+
+    def _visit_source(self, source: exp.Expr, scope: Scope) -> None:
+        alias = source.args.get("alias")
+        if is_series(source):
+            bare = source.copy()
+            bare.set("alias", None)
+            source.replace(self._list(exp.select("*").from_(bare), alias))
+        elif isinstance(source, exp.Subquery) and isinstance(source.this, exp.Query):
+            if _is_constant(source.this):
+                source.replace(self._list(source.this, alias))
+            elif self.rows.of(source.this, scope) is Rows.OF_UNITS:
+                self.visit(source.this, scope)
+
+    def _list(self, query: exp.Query, alias: exp.TableAlias | None) -> exp.Expr:
+        """Return the rows of a query that reads no table, as a list of values."""
+        self.is_changed = True
+        self._lists += 1
+        named = alias.copy() if alias else exp.TableAlias()
+        if not named.this:
+            named.set("this", exp.to_identifier(f"dpsql_list_{self._lists}"))
+        return as_source(self.read(query), named, self.refusals, query)
+
+    def _visit_expressions(self, select: exp.Select, scope: Scope, *, is_whole: bool) -> None:
+        outputs = {id(query) for root in outputs_of(select) for query in outermost_queries(root)} if is_whole else set()
+        where = select.args.get("where")
+        alone = {id(_tested(one)) for one in conjuncts(where.this)} if where else set()
+        for query in list(queries_in(select)):
+            kind = self.rows.of(query, scope)
+            if kind is Rows.PUBLIC:
+                if id(query) not in alone:
+                    self._replace(query, scope)
+            elif kind is Rows.OF_UNITS:
+                self.visit(query, scope)
+            elif id(query) not in outputs:
+                self.refusals.refuse(
+                    "after",
+                    query,
+                    "private rows are compared with a private answer.",
+                    "Ask for the answer first, and write its number in place of the query.",
+                )
+
+    def _replace(self, query: exp.Query, scope: Scope) -> None:
+        """Put the values of a public query in its place; a query that reads columns around it stays."""
+        place: exp.Expr = query
+        while isinstance(place.parent, exp.Subquery):
+            place = place.parent
+        tree = query.copy()
+        needed = needed_queries(tree, {name: cte for name, (cte, _) in scope.queries.items()})
+        if needed:
+            own = tree.args.get("with_") or exp.With(expressions=[])
+            tree.set("with_", exp.With(expressions=[*needed, *own.expressions]))
+        with contextlib.suppress(SchemaError):
+            values = self.read(tree)
+            around = place.parent
+            match around:
+                case exp.In() if around.args.get("query") is place:
+                    around.replace(as_list(values, around.this.copy()))
+                case exp.Exists():
+                    around.replace(exp.Boolean(this=bool(values.rows)))
+                case exp.Any() | exp.All():
+                    return
+                case _:
+                    place.replace(as_scalar(values, self.refusals, query))
+            self.is_changed = True
+
+
+def _is_constant(query: exp.Expr) -> bool:
+    """Check that a query reads no table."""
+    return not any(isinstance(table.this, exp.Identifier) for table in query.find_all(exp.Table))
+
+
+def _tested(condition: exp.Expr) -> exp.Expr | None:
+    """Return the query of ``x [NOT] IN (query)`` or ``[NOT] EXISTS (query)``."""
+    test = condition.this if isinstance(condition, exp.Not) else condition
+    test = test.unnest()
+    query = test.args.get("query") if isinstance(test, exp.In) else test.this if isinstance(test, exp.Exists) else None
+    return query.unnest() if isinstance(query, exp.Expr) else None
