@@ -247,6 +247,7 @@ def needed_queries(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.C
 
 
 def drop_unused(outer: exp.Select) -> None:
+    """Leave out the queries of WITH that nothing in a SELECT reads, in place."""
     with_ = outer.args.get("with_") or exp.With(expressions=[])
     for cte in reversed(list(with_.expressions)):
         used = {folded(table.name) for table in outer.find_all(exp.Table) if table.find_ancestor(exp.CTE) is not cte}

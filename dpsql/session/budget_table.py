@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import pyarrow as pa
 
-from dpsql.errors import DpsqlError, PolicyError
+from dpsql.cascade.reader import CURATOR
+from dpsql.errors import AccessError, DpsqlError, PolicyError
+from dpsql.model.environment import folded
 from dpsql.receipts import words
 from dpsql.receipts.result import Result
 from dpsql.receipts.screen import Standing
+from dpsql.session.call_arguments import misused, wanted
 from dpsql.session.declarations.budgets import epsilon_budget
 from dpsql.session.rests import Rest, epsilon_of
+from dpsql.sql.statements import FunctionCall
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,
@@ -84,6 +89,27 @@ def standing_of(state: State, unit_name: str, query_hash: str, reader: str | Non
                 questions_left=rest.times(last) if last and last.query_hash == query_hash else None,
             )
     return None
+
+
+def asked_budget(call: FunctionCall, reader: str, read: Callable[[], State]) -> Result:
+    """Return the table of dp_budget for a reader: of the units and analysts that its arguments name.
+
+    Raises:
+        AccessError: an analyst asks what others hold.
+        PolicyError: an argument is wrong.
+
+    """
+    asked = wanted(call, {name: value for name, value in call.named.items() if name != "analysts"})
+    analysts = call.named.get("analysts")
+    listed = analysts if isinstance(analysts, tuple) else ()
+    coalition = tuple(name.strip() for name in listed if isinstance(name, str))
+    if not isinstance(analysts, tuple | None) or len(coalition) < len(listed):
+        raise misused(call)
+    if reader == CURATOR:
+        return budget_table(read(), asked, None if analysts is None else coalition)
+    if isinstance(analysts, tuple) and {folded(name) for name in coalition} != {folded(reader)}:
+        raise AccessError("what others hold is for the curator; leave analysts out")
+    return budget_table(read(), asked, (reader,), is_own=True)
 
 
 def _row(state: State, policy: Policy, unit: Unit, analysts: tuple[str, ...] | None) -> dict[str, object]:

@@ -261,7 +261,7 @@ def _with_level(options: Options, level: Mapping[str, float]) -> Options:
     if not level:
         return options
     replaced = ("rho", "epsilon", "delta") if "rho" in level else ("max_rho",)
-    return {name: value for name, value in options.items() if name not in replaced} | level
+    return {**{name: value for name, value in options.items() if name not in replaced}, **level}
 
 
 def _as_given(options: QueryOptions) -> dict[str, object]:

@@ -7,7 +7,6 @@ released numbers and public rows.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpsql.cascade.reader import CURATOR
-from dpsql.errors import DpsqlError, EngineError, ReleaseError
+from dpsql.errors import DpsqlError
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.composed import (
     OfferedPart,
@@ -31,19 +30,18 @@ from dpsql.model.environment import SOURCE_ROWS
 from dpsql.model.private_query import OutputColumn
 from dpsql.operations.dialect import to_sql
 from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt
+from dpsql.receipts.receipt import Receipt
 from dpsql.receipts.result import Result
 from dpsql.release.runtime import Runtime
 from dpsql.session.budget_table import standing_of
 from dpsql.session.composed_plan import ComposedPlan, Options, composed_plan
+from dpsql.session.computed import computed
 from dpsql.session.lookups import text_table
 from dpsql.sql.statements import SelectStatement
-from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged
+from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem
 
 if TYPE_CHECKING:
     from dpsql.session.runner import StatementRunner
-
-_SECONDS = 20.0
-"""What is computed of answers and public rows may take this long."""
 
 
 class Composed:
@@ -92,7 +90,7 @@ class Composed:
         charged = self._charge(parts, items)
         for place in order:
             part, paid = plan.parts[place], charged.part(items.get(place, ()))
-            results[place] = self._runner.answer_part(part.statement, part.options, self._asks, timeout_seconds, paid)
+            results[place] = self._runner.answer_once(part.statement, part.options, self._asks, timeout_seconds, paid)
         tables = [results[place].arrow().rename_columns(part.names) for place, part in enumerate(plan.parts)]
         table = self._computed([*tables, *public])
         if not results:
@@ -139,7 +137,7 @@ class Composed:
             plan.state.ledger.require(unit, price, plan.reader.name)
         return parts
 
-    def _charge(self, parts: Sequence[OfferedPart], items: Mapping[int, Sequence]) -> Charged:
+    def _charge(self, parts: Sequence[OfferedPart], items: Mapping[int, Sequence[ChargeItem]]) -> Charged:
         """Charge the units for what is drawn first, all of them together."""
         plan = self._plan
         asked = {
@@ -155,14 +153,7 @@ class Composed:
     def _computed(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return what the outer statement computes."""
         rows = {f"{SOURCE_ROWS}{place}": table for place, table in enumerate(tables)}
-        with contextlib.suppress(EngineError):
-            return self._runner.sandbox.run(self._plan.outer.sql, rows, seconds=_SECONDS)
-        # outside the handler, so that no earlier error travels along
-        raise ReleaseError(
-            "the text around the private queries failed on a number of their answers (a cast, an overflow, an "
-            f"argument), or took more than {_SECONDS:g} s; the answers are paid for and stored, and asking again "
-            "costs nothing. Write TRY_CAST for a cast"
-        )
+        return computed(self._plan.outer.sql, rows, self._runner.sandbox, "the answers are")
 
     def _with_receipt(self, table: pa.Table, results: Sequence[Result]) -> Result:
         """Return the answer with the receipt of all parts."""
@@ -183,11 +174,11 @@ class Composed:
         receipt = replace(receipt, asked_by="epsilon" if asked.rho is None else "rho")
         standing = None
         if len(plan.requests) == 1:
-            name = None if plan.reader.name == CURATOR else plan.reader.name
-            standing = partial(standing_of, plan.state, receipt.unit, receipt.query_hash, name)
+            reader = None if plan.reader.name == CURATOR else plan.reader.name
+            standing = partial(standing_of, plan.state, receipt.unit, receipt.query_hash, reader)
         return Result(table, receipt, None, standing)
 
-    def _terms(self, unit: str, receipts: Sequence) -> UnitTerms:
+    def _terms(self, unit: str, receipts: Sequence[Receipt]) -> UnitTerms:
         """Return the guarantee of all parts of a unit, as they are stored now."""
         plan, offers, caps = self._plan, [], {}
         for number, place in enumerate(plan.of_unit(unit)):

@@ -12,27 +12,23 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Definitions, Engine, Sandbox, redefined, warn_if_untested
 from dpsql.errors import (
     AccessError,
     DpsqlError,
-    EngineError,
     ParseError,
     PolicyError,
     QueryError,
-    ReleaseError,
     SchemaError,
     UnsupportedQueryError,
 )
 from dpsql.features.auto import PlanAgain, bound, prepare_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.kinds import kind_of
-from dpsql.model.environment import Environment, folded
+from dpsql.model.environment import Environment
 from dpsql.model.identity import base_hash, query_hash
-from dpsql.model.private_query import After, FoundBounds, OutputColumn, PrivateQuery
+from dpsql.model.private_query import FoundBounds, OutputColumn, PrivateQuery
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.plan.environment.policy_view import environment
 from dpsql.plan.finish import NOISY, finish_sql
@@ -45,8 +41,8 @@ from dpsql.release.changed_tables import order_sentences, tell_curator
 from dpsql.release.offer import current
 from dpsql.release.runtime import Claim, Inquiry, Runtime
 from dpsql.session.asked_level import Planned, in_asked_words
-from dpsql.session.budget_table import budget_table, standing_of
-from dpsql.session.call_arguments import asked_query, misused, wanted
+from dpsql.session.budget_table import asked_budget, standing_of
+from dpsql.session.call_arguments import asked_query, wanted
 from dpsql.session.chosen import Chosen
 from dpsql.session.declare import StateAccess, declare
 from dpsql.session.explain import describe_table, explain_table
@@ -63,8 +59,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dpsql")
 
 Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
-_AFTER_SECONDS = 20.0
-"""What is computed of an answer may take this long."""
 
 
 class StatementRunner:
@@ -168,7 +162,7 @@ class StatementRunner:
             return query, state, cleared
         raise self._in_asked_words(refused, statement, options, reader)
 
-    def answerable_or_composed(
+    def asked(
         self, statement: SelectStatement, options: Mapping[str, object], reader: str
     ) -> tuple[PrivateQuery, State, Reader] | Composed | WithValues:
         """Plan a SELECT as `answerable`, or by its parts if it is computed from several answers or public tables."""
@@ -184,12 +178,12 @@ class StatementRunner:
         self, statement: SelectStatement, options: Mapping[str, object], reader: str
     ) -> tuple[OutputColumn, ...]:
         """Return the columns of an answer; reads and spends nothing."""
-        found = self.answerable_or_composed(statement, options, reader)
+        found = self.asked(statement, options, reader)
         return found[0].shown if isinstance(found, tuple) else found.columns
 
     def explained(self, statement: SelectStatement, options: Mapping[str, object], reader: str) -> Result:
         """Return the plan of a SELECT, with the constraint that leaves nothing to bound if there is one."""
-        found = self.answerable_or_composed(statement, options, reader)
+        found = self.asked(statement, options, reader)
         if not isinstance(found, tuple):
             return found.explained()
         query, state, cleared = found
@@ -205,7 +199,7 @@ class StatementRunner:
     ) -> Result:
         """Answer a SELECT."""
         try:
-            return self._answer(statement, options, reader, timeout_seconds)
+            return self.answer_once(statement, options, reader, timeout_seconds)
         except DpsqlError as error:
             refused = error
         # outside the handler, so that no earlier error travels along
@@ -223,17 +217,6 @@ class StatementRunner:
 
         return Composed.of(self, statement, options, reader, refused)
 
-    def answer_part(
-        self,
-        statement: SelectStatement,
-        options: Mapping[str, object],
-        reader: str,
-        timeout_seconds: float | None,
-        paid: Charged,
-    ) -> Result:
-        """Answer a private query of a text, whose first release was charged before together with others."""
-        return self._answer(statement, options, reader, timeout_seconds, paid)
-
     def _in_asked_words(
         self, error: DpsqlError, statement: SelectStatement, options: Mapping[str, object], reader: str
     ) -> DpsqlError:
@@ -248,7 +231,7 @@ class StatementRunner:
 
         return in_asked_words(error, planned, statement, options)
 
-    def _answer(
+    def answer_once(
         self,
         statement: SelectStatement,
         options: Mapping[str, object],
@@ -256,6 +239,7 @@ class StatementRunner:
         timeout_seconds: float | None,
         paid: Charged | None = None,
     ) -> Result:
+        """Answer a SELECT that is a private query; ``paid`` was charged for it before, together with others."""
         query, state, cleared, defined = self._plan_to_read(statement, options, reader)
         if state.age:
             state.age.require_own_database()
@@ -322,7 +306,7 @@ class StatementRunner:
             case "dp_describe":
                 return describe_table(self.described(*asked_query(call), reader))
             case "dp_budget":
-                return self._budget(call, reader)
+                return asked_budget(call, reader, self.access.read)
             case "dp_check":
                 from dpsql.session.bound_check import check_bounds  # noqa: PLC0415 — few statements need it
 
@@ -347,19 +331,6 @@ class StatementRunner:
         policy = state.policy()
         outside = partial(environment, policy, self.engine, self.sandbox, Reader.of(reader, policy), state.history)
         return AskableTables(policy, self.engine).shown(statement, outside)
-
-    def _budget(self, call: FunctionCall, reader: str) -> Result:
-        asked = wanted(call, {name: value for name, value in call.named.items() if name != "analysts"})
-        analysts = call.named.get("analysts")
-        listed = analysts if isinstance(analysts, tuple) else ()
-        coalition = tuple(name.strip() for name in listed if isinstance(name, str))
-        if not isinstance(analysts, tuple | None) or len(coalition) < len(listed):
-            raise misused(call)
-        if reader == CURATOR:
-            return budget_table(self.access.read(), asked, None if analysts is None else coalition)
-        if isinstance(analysts, tuple) and {folded(name) for name in coalition} != {folded(reader)}:
-            raise AccessError("what others hold is for the curator; leave analysts out")
-        return budget_table(self.access.read(), asked, (reader,), is_own=True)
 
 
 def _planner(statement: SelectStatement, outside: Environment, options: Mapping[str, object]) -> PlanAgain:
@@ -399,9 +370,11 @@ def answer(chosen: Chosen, runtime: Runtime, *, timeout_seconds: float | None, c
     finished = runtime.sandbox.run(finish_sql(query), {NOISY: noisy})
     # beside the columns of the answer stand the ends of intervals
     table = finished.select(list(range(len(query.first.finish.columns))))
-    for step in query.after:
-        table = _computed(step, table, runtime)
     if query.after:
+        from dpsql.session.computed import computed  # noqa: PLC0415 — few queries need it
+
+        for step in query.after:
+            table = computed(step.sql, {RESULT: table}, runtime.sandbox, "the answer is")
         receipt = receipt.of_computed
     if not table.num_rows:
         receipt = with_clauses(receipt, query, noisy.num_rows, finished.num_rows)
@@ -425,15 +398,3 @@ def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
         return
     query = query.mapped(lambda part: current(part, runtime.state, reader))
     kind_of(query).require_runs(query, runtime, reader)
-
-
-def _computed(step: After, shown: pa.Table, runtime: Runtime) -> pa.Table:
-    """What is asked of the answer; whether that fails is a fact of numbers that the reader is shown anyway."""
-    with contextlib.suppress(EngineError):
-        return runtime.sandbox.run(step.sql, {RESULT: shown}, seconds=_AFTER_SECONDS)
-    # outside the handler, so that no earlier error travels along
-    raise ReleaseError(
-        "the text around the private query failed on a number of its answer (a cast, an overflow, an argument), or "
-        f"took more than {_AFTER_SECONDS:g} s; the answer is paid for and stored, and costs nothing asked for alone. "
-        "Write TRY_CAST for a cast"
-    )

@@ -133,8 +133,8 @@ class _Composer:
                 return Rows.PUBLIC if set(sides) == {Rows.PUBLIC} else Rows.ANSWER
             case exp.Select():
                 return self._release_select(query, scope)
-            case _:
-                self.refusals.refuse("source", query, "this kind of query has no private form.", "Use SELECT.")
+        self.refusals.refuse("source", query, "this kind of query has no private form.", "Use SELECT.")
+        raise AssertionError("a refusal was just added")
 
     def _release_select(self, select: exp.Select, scope: Scope) -> Rows:
         inner = self.rows.naming(select, scope)
@@ -148,7 +148,7 @@ class _Composer:
                 "this query is computed from answers, and its options would be nobody's.",
                 "Write OPTIONS in the first SELECT of the text for all parts, or in a private query inside.",
             )
-        found = [kind]
+        found: list[Rows] = [kind]
         for source in sources_of(select):
             self._release_source(source, inner)
         found += self._release_inside(select, inner)
@@ -181,7 +181,7 @@ class _Composer:
         tables = [(one.name, one.schema) for one in inner.tables.values()]
         return values_of(whole.this, tables, self.environment, self.refusals, query)
 
-    def _by_itself(self, query: exp.Query, scope: Scope) -> exp.Select:
+    def _by_itself(self, query: exp.Select, scope: Scope) -> exp.Select:
         """Return a copy of a query with all queries of WITH that it reads."""
         tree = query.copy()
         needed = needed_queries(tree, {name: cte for name, (cte, _) in scope.queries.items()})

@@ -1,7 +1,7 @@
 """Values of public queries inside private rows: a query that reads public tables, or none, becomes the values it has.
 
-``arrived <= (SELECT max(day) FROM season)`` becomes ``arrived <= DATE '2024-11-14'``. The values are public, so the plan
-may depend on them. A plan with other values is another question.
+``arrived <= (SELECT max(day) FROM season)`` becomes ``arrived <= DATE '2024-11-14'``. The values are public, so the
+plan may depend on them. A plan with other values is another question.
 """
 
 from __future__ import annotations

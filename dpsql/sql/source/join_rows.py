@@ -325,7 +325,12 @@ def _matches(joins: Joins, environment: Environment, ties: Ties = ()) -> int:
                 if one == place and by in met
             }
         )
-        factors.append(max((most_matches(part.relation, names, environment) for names in ways), default=1))
+        if ways or not part.relation.is_listed:
+            factors.append(max((most_matches(part.relation, names, environment) for names in ways), default=1))
+        else:
+            # no column of a list is compared: each of its rows meets every row
+            rows = environment.schemas.public_rows(f"SELECT '' FROM {part.relation.schema.relation} AS listed", ())
+            factors.append(len(rows))
     return math.prod(factors) // (1 if private else max(factors))
 
 

@@ -22,6 +22,8 @@ from dpsql.sql.source.relation import fresh
 from dpsql.sql.source.seen_columns import Part, SeenColumn, columns_named, columns_of, holders, own_columns
 
 INNER, LEFT, RIGHT, FULL, SEMI, ANTI = "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"
+CROSS = "CROSS JOIN"
+"""The join of each row with each row of a list of values."""
 _KINDS = {
     ("", ""): INNER,
     ("", "INNER"): INNER,
@@ -102,6 +104,10 @@ class _Reader:
         apart = is_apart(join)
         if apart or not kind or method not in ("", "NATURAL") or not (using or on or method):
             equal = self._equalities_of_where(place) if apart else []
+            if not equal and self._is_with_list(place, join):
+                self.columns += right
+                self.computed.add_step(place, INNER)
+                return Step(CROSS)
             if not equal:
                 self._refusals.add(
                     "source",
@@ -121,6 +127,13 @@ class _Reader:
         step = self._conditions(place, kind, pairs, conjuncts(on)) if on else Step(kind, tuple(pairs))
         self.computed.add_step(place, kind)
         return self._with_merged(step, right, len(pairs))
+
+    def _is_with_list(self, place: int, join: exp.Join) -> bool:
+        """Check that each row meets each row of a list of values: one side reads no table."""
+        if _word(join, "side") or _word(join, "method") or _word(join, "kind") not in ("", "INNER", "CROSS"):
+            return False
+        sides = (self._parts[place : place + 1], self._parts[:place])
+        return any(all(part.relation.is_listed for part in side) for side in sides)
 
     def _common(self, right: Sequence[SeenColumn], join: exp.Join) -> list[str]:
         visible = [seen.declared for seen in right if seen.shown and not seen.hidden]

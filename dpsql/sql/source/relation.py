@@ -94,6 +94,11 @@ class Relation:
         return [by_name[one.output] for one in self.schema.visible]
 
     @property
+    def is_listed(self) -> bool:
+        """Whether the rows are those of a list of values, and of no table."""
+        return self.owner is None and not self.reads
+
+    @property
     def unit_type(self) -> str:
         """The type of the column that names the unit; empty for public rows."""
         column = self.schema.column(self.owner.unit) if self.owner else None
