@@ -180,13 +180,14 @@ class Composed:
 
     def _terms(self, unit: str, receipts: Sequence[Receipt]) -> UnitTerms:
         """Return the guarantee of all parts of a unit, as they are stored now."""
-        plan, offers, caps = self._plan, [], {}
+        plan, offers, caps = self._plan, [], dict[int, float]()
         for number, place in enumerate(plan.of_unit(unit)):
             part = plan.parts[place]
             query, state, cleared = self._runner.plan(part.statement, part.options, self._asks)
             offers.append(offered(query, state, cleared).offers)
-            if receipts[place].most_rho is not None:
-                caps[number] = receipts[place].most_rho
+            cap = receipts[place].most_rho
+            if cap is not None:
+                caps[number] = cap
         return UnitTerms(*guarantee_together(plan.requests[unit], offers, caps))
 
 
