@@ -4,8 +4,8 @@ A *relation* is SQL of a query with the columns of its keys, and numbers ``v`` a
 relation is a part: one private SELECT over one protected table. Larger ones add up or join the rows of smaller ones.
 A text puts relations into one statement. All texts run in plain DuckDB, and their rows have no order.
 
-No group is small, and rows are equal or compared by whole numbers alone. So the rows of an answer without noise are
-those of DuckDB, up to the last digits of averages and ratios.
+Each group has many customers, and set operations compare keys and whole numbers alone. So an answer without noise has
+the rows of DuckDB, up to the last digits of averages and ratios.
 """
 
 from __future__ import annotations
