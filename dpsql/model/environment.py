@@ -164,7 +164,7 @@ class Rules(Protocol):
         """Whether the curator declared the table public."""
 
     def is_readable(self, canonical: str) -> bool:
-        """Return whether the reader may see the rows of a public table."""
+        """Return whether the reader may see the rows of a public table; False for a table that is not public."""
 
     def declared(self) -> tuple[str, ...]:
         """Return the canonical names of all protected and public tables."""

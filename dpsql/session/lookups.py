@@ -18,6 +18,7 @@ from dpsql.state import (
     Domain,
     Link,
     ProtectedTable,
+    PublicTable,
     State,
     Unit,
     texts_to_arrow,
@@ -30,10 +31,7 @@ def policy_table(state: State) -> Result:
     settings: list[tuple[str, str, Mapping[str, object]]] = [
         *(("unit", unit.name, _unit_settings(unit)) for unit in policy.units),
         *(("protected table", one.table, _table_settings(one, policy.link(one.table))) for one in policy.tables),
-        *(
-            ("public table", public.table, {"public_by_decision": public.decision, "version": public.version})
-            for public in policy.public
-        ),
+        *(("public table", public.table, _public_settings(public)) for public in policy.public),
         *(("domain", f"{one.table}.{one.column}", _domain_settings(one)) for one in policy.domains),
         *(("analyst", one.name, _analyst_settings(one)) for one in policy.analysts),
     ]
@@ -77,6 +75,14 @@ def _table_settings(table: ProtectedTable, link: Link | None) -> dict[str, objec
         "time_zone": table.time_zone,
         "version": table.version,
         "archived": table.archived or None,
+    }
+
+
+def _public_settings(public: PublicTable) -> dict[str, object]:
+    return {
+        "public_by_decision": public.decision,
+        "readable": public.readable or None,
+        "version": public.version,
     }
 
 

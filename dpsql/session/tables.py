@@ -171,11 +171,15 @@ class AskableTables:
         roles = ["privacy unit column"] if is_unit else []
         roles += ["key with public list"] if keys else []
         roles += [f"link to {parent}" for parent in self._parents(*origin)]
+        public = self._policy.public_table(origin[0])
+        roles = roles or ["public" if public else "private"]
+        # a view that has a unit shows no rows of its tables
+        roles += ["readable"] if public and public.readable and unit is None else []
         return (
             column.name,
             without_members(column.type),
             unit,
-            ", ".join(roles) or ("public" if self._policy.public_table(origin[0]) else "private"),
+            ", ".join(roles),
             f"[{bounds[0]:.12g}, {bounds[1]:.12g}]" if bounds else None,
             keys,
         )

@@ -42,7 +42,7 @@ _FORMS: Mapping[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = 
     **dict.fromkeys(("columns", "parent_columns", "rho_window", "keys", "ordered"), (json.dumps, tuples)),
     **dict.fromkeys(("databases", "accepted"), (json.dumps, tuples)),
     **dict.fromkeys(DELTA_COLUMNS, (str, int)),
-    **dict.fromkeys(("reused", "separate_people", "coverage", "thresholds", "archived"), (bool, bool)),
+    **dict.fromkeys(("reused", "separate_people", "coverage", "thresholds", "archived", "readable"), (bool, bool)),
     **dict.fromkeys(("own_release", "by_half_width", "has_threshold"), (bool, bool)),
 }
 

@@ -235,12 +235,14 @@ class PublicTable:
 
     Attributes:
         decision: why it holds nothing about people, where the curator said so although it looks as if it did.
+        readable: whether analysts may see its rows; without it they are only joined.
 
     """
 
     table: str
     version: str = ""
     decision: str | None = None
+    readable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,10 @@ _PARTS: Mapping[str, tuple[Callable[..., object], str]] = {
         f"rho_window_high)) AS rho_window, rho_ceiling, {_CURRENT_VERSION}, separate_people, max_rows_norm, "
         "max_rows_per_unit, coverage, time_zone, archived FROM protected_table ORDER BY name",
     ),
-    "public": (PublicTable, f'SELECT name AS "table", {_CURRENT_VERSION}, decision FROM public_table ORDER BY name'),
+    "public": (
+        PublicTable,
+        f'SELECT name AS "table", {_CURRENT_VERSION}, decision, readable FROM public_table ORDER BY name',
+    ),
     "domains": (
         _domain,
         'SELECT table_name AS "table", column_name AS "column", low, high, keys, keys_from_table AS from_table, '

@@ -26,6 +26,7 @@ from dpsql.state.table_definitions import (
     FORMAT_9,
     FORMAT_11,
     FORMAT_12,
+    FORMAT_15,
     IDENTITY,
     LASTING_APPEND_ONLY,
     LATER_KEYS,
@@ -67,6 +68,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     partial(_change_tables, statements=FORMAT_12, append_only=()),
     partial(_change_tables, statements=IDENTITY, append_only=("identity",)),
     partial(_change_tables, statements=MEASURED_GROUPS, append_only=("measured_groups",)),
+    partial(_change_tables, statements=FORMAT_15, append_only=()),
 )
 
 

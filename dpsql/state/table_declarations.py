@@ -113,4 +113,5 @@ def declare_public(connection: sqlite3.Connection, policy: Policy, public: Publi
     version = settle_version(connection, public.table, public.version, is_new=not (before or protected))
     after = replace(public, version=version)
     if before != after:
-        declare_row(connection, "public_table", {"name": public.table, "decision": public.decision}, after)
+        row = {"name": public.table, "decision": public.decision, "readable": public.readable}
+        declare_row(connection, "public_table", row, after)

@@ -183,6 +183,8 @@ CREATE TABLE measured_groups (
     key_count INTEGER, key_ids BLOB, CHECK ((key_count IS NULL) = (key_ids IS NULL))
 ) STRICT
 """
+# Public tables whose rows analysts may see.
+FORMAT_15 = "ALTER TABLE public_table ADD COLUMN readable INTEGER NOT NULL DEFAULT 0"
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset(
     {"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units", "shown_delta"}
@@ -203,7 +205,9 @@ CREATE TABLE protected_table (
     separate_people INTEGER NOT NULL DEFAULT 0, max_rows_norm REAL, max_rows_per_unit INTEGER,
     coverage INTEGER NOT NULL DEFAULT 0, time_zone TEXT, archived INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE TABLE public_table (name TEXT PRIMARY KEY, decision TEXT) STRICT;
+CREATE TABLE public_table (
+    name TEXT PRIMARY KEY, decision TEXT, readable INTEGER NOT NULL DEFAULT 0
+) STRICT;
 CREATE TABLE table_version (
     table_name TEXT NOT NULL, number INTEGER NOT NULL, version TEXT NOT NULL, at TEXT NOT NULL,
     PRIMARY KEY (table_name, number), UNIQUE (table_name, version)

@@ -147,6 +147,23 @@ def test_tables_that_are_gone_are_shown_as_they_are_remembered(prepared: dpsql.S
     assert shown == [city if row[:2] == city[:2] else row for row in remembered]
 
 
+def test_a_public_table_that_can_be_read_is_marked(session: dpsql.Session) -> None:
+    session.sql("CALL dp_public('cities', readable := true)")
+    session.sql("CALL dp_domain('cities', 'name', keys := ['Ulm'])")
+    session.connection.execute(
+        "CREATE VIEW met AS SELECT patient, cities.ward AS place FROM visits JOIN cities ON city = name"
+    )
+    for reader in (session, session.as_analyst("ana")):
+        assert reader.sql("DESCRIBE cities").fetchall() == [
+            ("name", "VARCHAR", None, "key with public list, readable", None, "'Ulm'"),
+            ("ward", "VARCHAR", None, "public, readable", None, None),
+        ]
+        assert reader.sql("DESCRIBE met").fetchall() == [
+            ("patient", "VARCHAR", "patient", "privacy unit column", None, None),
+            ("place", "VARCHAR", "patient", "public", None, None),
+        ]
+
+
 def test_a_long_list_of_public_keys_is_counted(session: dpsql.Session) -> None:
     keys = [f"'K{number}'" for number in range(MOST_KEYS + 1)]
     session.sql(f"CALL dp_domain('wing.long stays', 'patient', keys := [{', '.join(keys)}])")

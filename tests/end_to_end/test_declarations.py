@@ -58,6 +58,7 @@ DECLARED: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     ("dp_domain", "'visits', 'mood'", {"keys": "['low']", "ordered": "true"}),
     ("dp_domain", "'visits', 'cost'", {"bounds": "[0, 500]", "keys_from": "'prices.price'"}),
     ("dp_public", "'register'", {"version": "'a'", "public": "true", "public_by_decision": "'it is published'"}),
+    ("dp_public", "'prices'", {"readable": "true"}),
     ("dp_analyst", "'ana'", {"rho_limit": "0.05", "budget_part": "0.3"}),
     ("dp_new_version", "'visits'", {"version": "'second'"}),
 )
@@ -94,6 +95,7 @@ NO_DIRECTION = {
     "ordered",
     "public",
     "public_by_decision",
+    "readable",
     "separate_people",
     "replace",
     "coverage",
@@ -117,6 +119,7 @@ MAY_BE_NULL = {
     "rho_limit",
     "budget_part",
     "coverage",
+    "readable",
     "time_zone",
 }
 

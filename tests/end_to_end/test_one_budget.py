@@ -220,7 +220,7 @@ def test_public_is_taken_back_until_an_answer_was_made_of_it(session: dpsql.Sess
     domain = {"column": "city", "bounds": None, "keys": None, "keys_from": ["main.cities", "city"], "ordered": None}
     assert [one for one in logged(session) if one.get("withdrawn")] == [
         {"table": "main.visits", **domain, "withdrawn": True},
-        {"table": "main.cities", "version": "a", "decision": None, "withdrawn": True},
+        {"table": "main.cities", "version": "a", "decision": None, "readable": False, "withdrawn": True},
     ]
     session.sql("CALL dp_public('cities')")
     assert session._access.read().policy().public_table("main.cities").version == "a"  # type: ignore[union-attr]

@@ -182,6 +182,7 @@ def as_format_12(clinic: Path) -> None:
     with contextlib.closing(sqlite3.connect(state_of(clinic))) as connection:
         for table in ("measured_groups", "identity"):
             connection.execute(f"DROP TABLE {table}")
+        connection.execute("ALTER TABLE public_table DROP COLUMN readable")
         connection.execute("PRAGMA user_version = 12")
 
 

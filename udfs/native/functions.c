@@ -50,7 +50,7 @@ static const Signature signatures[] = {
     {"dp_protect", 1, {"unit", "privacy_unit_column", TABLE_RULES, BUDGET, "separate_people", "replace"}},
     {"dp_link", 2, {"parent", TABLE_RULES, "separate_people", "replace"}},
     {"dp_domain", 2, {"bounds", "keys", "keys_from", "ordered", "replace"}},
-    {"dp_public", 1, {"version", "public", "public_by_decision", "replace"}},
+    {"dp_public", 1, {"version", "public", "public_by_decision", "readable", "replace"}},
     {"dp_unprotect", 1, {0}},
     {"dp_analyst", 1, {"rho_limit", "budget_part", "replace"}},
     {"dp_new_version", 1, {"version"}},

@@ -205,12 +205,12 @@ def _table_call(node: Node, name: str, dp: Mapping[str, Any], place: Callable[[o
     require(
         (isinstance(public, bool), f"{node['name']}: public takes true or false"),
         (
-            not public or (link is None and set(arguments) <= {"public_by_decision", "replace"}),
+            not public or (link is None and set(arguments) <= {"public_by_decision", "readable", "replace"}),
             f"{node['name']}: a public table has no unit and no rules of one",
         ),
     )
     if public:
-        return f"CALL dp_public({literal(name)}{_named(arguments)}"
+        return f"CALL dp_public({literal(name)}{_named(arguments)}{_removed(('readable',), arguments)}"
     if link is not None:
         if not isinstance(link, Mapping) or set(link) != {"columns", "parent"}:
             raise PolicyError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dpsql.cascade.reader import Reader
+from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import BYTEWISE, Engine, Sandbox, identity
 from dpsql.errors import EngineError, PolicyError, SchemaError
 from dpsql.mechanism import registry
@@ -79,8 +79,12 @@ class PolicyView:
         return bool(self.policy.public_table(canonical))
 
     def is_readable(self, canonical: str) -> bool:
-        """Return whether the reader may see the rows of a public table."""
-        return self.is_public(canonical)
+        """Return whether the reader may see the rows of a public table; False for a table that is not public.
+
+        The curator sees those of each public table, an analyst those of a table that is declared readable.
+        """
+        public = self.policy.public_table(canonical)
+        return public is not None and (public.readable or self.reader.name == CURATOR)
 
     def declared(self) -> tuple[str, ...]:
         """Return the canonical names of all protected and public tables."""

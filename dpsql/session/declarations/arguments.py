@@ -53,7 +53,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "dp_unprotect": (),
     "dp_link": ("parent", *TABLE_RULES[2:], "separate_people", "replace"),
     "dp_domain": ("bounds", "keys", "keys_from", "ordered", "replace"),
-    "dp_public": ("version", "public", "public_by_decision", "replace"),
+    "dp_public": ("version", "public", "public_by_decision", "readable", "replace"),
     "dp_analyst": ("rho_limit", "budget_part", "replace"),
     "dp_new_version": ("version",),
     "dp_accept_state": (),

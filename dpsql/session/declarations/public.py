@@ -31,7 +31,7 @@ def declare_public(arguments: Arguments, access: StateAccess, engine: Engine) ->
     policy = access.read().policy()
     before = policy.public_table(schema.canonical)
     if not arguments.flag("public", default=True):
-        if arguments.names_any("version", "public_by_decision"):
+        if arguments.names_any("version", "public_by_decision", "readable"):
             raise PolicyError("public := false goes with no other argument: it takes a declaration back")
         if before:
             access.write().withdraw_public(schema.canonical, reach_of(schema, policy, engine))
@@ -56,8 +56,13 @@ def declare_public(arguments: Arguments, access: StateAccess, engine: Engine) ->
         decision = before.decision
     elif not decision:
         require_no_people(schema, policy, engine)
-    access.write().declare_public(PublicTable(schema.canonical, arguments.version(), decision), reach)
-    return f"table {schema.canonical} is public"
+    was_readable = before is not None and before.readable and not arguments.names_any("readable")
+    public = PublicTable(
+        schema.canonical, arguments.version(), decision, readable=arguments.flag("readable", default=was_readable)
+    )
+    access.write().declare_public(public, reach)
+    told = f"table {schema.canonical} is public"
+    return f"{told}, and analysts may read its rows" if public.readable else told
 
 
 def require_no_people(schema: TableSchema, policy: Policy, engine: Engine) -> None:

@@ -112,7 +112,7 @@ def test_links_and_lists_of_keys_bring_their_tables_along() -> None:
     sources = {"s.dishes": source("dishes", {"public": True, "version": "a"})}
     assert statements(nodes, "m.meals", sources=sources) == [
         f"{PROTECT})",
-        "CALL dp_public('\"dishes\"', version := 'a')",
+        "CALL dp_public('\"dishes\"', readable := NULL, version := 'a')",
         "CALL dp_link('\"meals\"', 'visit_id', parent := ['\"visits\".\"visit_id\"'], "
         f"max_groups_contributed := NULL, max_rows_per_group := NULL{OTHERS})",
         "CALL dp_domain('\"meals\"', 'dish', "
@@ -126,14 +126,16 @@ def test_what_is_meant_though_it_looks_wrong_is_said_in_the_same_words() -> None
     nodes = {
         "m.visits": node("visits", {**VISITS, **meant}, cost={"bounds": None, "keys": ["a"], "replace": True}),
         "m.staff": node("staff", {"public": True, "public_by_decision": "1e3 names", "replace": True}),
+        "m.cities": node("cities", {"public": True, "readable": True}),
     }
-    assert statements(nodes, "m.visits", "m.staff") == [
+    assert statements(nodes, "m.visits", "m.staff", "m.cities") == [
         PROTECT.removesuffix(f", max_rows_per_group := NULL{OTHERS}")
         + f", separate_people := True, replace := True, min_privacy_units_per_group := 3, max_rows_per_group := NULL"
         f"{others})",
         "CALL dp_domain('\"visits\"', 'cost', keys := ['a'], "
         "replace := True, bounds := NULL, keys_from := NULL, ordered := NULL)",
-        "CALL dp_public('\"staff\"', public_by_decision := '1e3 names', replace := True)",
+        "CALL dp_public('\"staff\"', public_by_decision := '1e3 names', replace := True, readable := NULL)",
+        "CALL dp_public('\"cities\"', readable := True)",
     ]
 
 

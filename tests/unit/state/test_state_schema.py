@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from dpsql.state.table_definitions import APPEND_ONLY
 from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
-FORMATS = {number: Path(__file__).with_name(f"format_{number}.sql") for number in (1, 2, 3, 13)}
+FORMATS = {number: Path(__file__).with_name(f"format_{number}.sql") for number in (1, 2, 3, 13, 14)}
 FORMATS[4] = Path(__file__).parents[2] / "fixtures" / "plain.sql"
 NEWEST = 1 + len(MIGRATIONS)
 
@@ -289,6 +290,7 @@ def test_a_migrated_file_has_the_schema_of_a_new_one(tmp_path: Path, number: int
         "ALTER TABLE unit DROP COLUMN composition",
         "ALTER TABLE unit DROP COLUMN thresholds",
         "ALTER TABLE analyst DROP COLUMN budget_part",
+        "ALTER TABLE public_table DROP COLUMN readable",
         "DROP INDEX charge_of_unit; CREATE INDEX charge_of_unit ON charge (unit, rho_nano, delta_units)",
         "DROP TABLE snapshot; CREATE TABLE snapshot (frame_hash, value_count, floor, exact_values)",
     ],
@@ -448,6 +450,7 @@ def test_a_file_of_format_13_holds_what_it_held(tmp_path: Path) -> None:
     State.open(path, create=False).close()
     after = held_in(path)
     assert after.pop("measured_groups") == []
+    assert after.pop("public_table") == [(*row, 0) for row in before.pop("public_table")]
     assert after == before
 
 
@@ -467,6 +470,20 @@ def test_what_a_program_of_format_13_answered_costs_nothing_and_stays_the_same(t
             assert [list(row) for row in again.fetchall()] == asked["rows"], asked["text"]
             assert again.receipt.query_hash == asked["query_hash"], asked["text"]
             assert (again.receipt.charged_rho, again.receipt.charged_delta) == (0, 0), asked["text"]
+
+
+def test_public_tables_of_a_file_of_format_14_are_not_readable(tmp_path: Path) -> None:
+    path = old_file(tmp_path, 14)
+    before = held_in(path)
+    assert all(before[table] for table in ("point", "measured_groups", "closed_charge", "identity"))
+    cities = PublicTable("main.cities", "1")
+    with State.open(path, create=False) as state:
+        assert state.policy().public == (cities, PublicTable("main.staff", "1", "numbers of test persons"))
+        after = held_in(path)
+        state.declare_public(replace(cities, readable=True))
+        assert state.policy().public_table("main.cities") == replace(cities, readable=True)
+    assert after.pop("public_table") == [(*row, 0) for row in before.pop("public_table")]
+    assert after == before
 
 
 def interrupt_a_write(database: Database) -> None:
