@@ -9,7 +9,7 @@ rows by noisy numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 
@@ -22,41 +22,15 @@ from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.operations.trees import map_tree
 from dpsql.plan.outer_orders import sort_by_place
+from dpsql.sql.around_queries import QUERY_PARTS, drop_unused, is_median, needed_queries
 from dpsql.sql.clauses import is_plain_table
 from dpsql.sql.literals import as_truth, check_literals
 from dpsql.sql.row_rules import check_node
 from dpsql.sql.source.scope import PrivateInside
-from dpsql.sql.windows import RESULT_FUNCTIONS
 
 RESULT = "dpsql_result"
 """Name under which a query over an answer reads it."""
 _MOST_READINGS = 8
-QUERY_PARTS: tuple[type, ...] = (
-    exp.Select,
-    exp.From,
-    exp.Where,
-    exp.Group,
-    exp.Having,
-    exp.Qualify,
-    exp.Order,
-    exp.Ordered,
-    exp.Limit,
-    exp.Offset,
-    exp.Subquery,
-    exp.With,
-    exp.CTE,
-    exp.Table,
-    exp.TableAlias,
-    exp.Alias,
-    exp.Star,
-    exp.Distinct,
-    exp.Window,
-    exp.WindowSpec,
-    exp.Filter,
-    exp.Union,
-    *RESULT_FUNCTIONS,
-)
-
 _NOT_IN_ARROW = ("HUGEINT", "UUID")
 """Types that an answer has lost when it comes from Arrow: they are DOUBLE and VARCHAR there."""
 
@@ -195,11 +169,6 @@ def _without_tables(root: exp.Expr) -> exp.Expr:
     return copied
 
 
-def is_median(node: exp.Expr) -> bool:
-    """Return True if a node calls median(), which the parser reads as a call by name."""
-    return isinstance(node, exp.Anonymous) and node.name.lower() == "median" and len(node.expressions) == 1
-
-
 def _restore_types(outer: exp.Select, columns: Sequence[OutputColumn]) -> None:
     """Read the answer with the types that it was planned with, so that what binds to them runs with them."""
     lost = [
@@ -233,28 +202,6 @@ def split(tree: exp.Select, inside: PrivateInside) -> tuple[exp.Select, exp.Sele
     outer.set("hint", None)
     drop_unused(outer)
     return inner, outer
-
-
-def needed_queries(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.CTE]:
-    """Copies of the named queries that a query reads, through others too, in the order in which they were named."""
-    wanted: set[str] = set()
-    found = list(node.find_all(exp.Table))
-    while found:
-        names = {folded(table.name) for table in found if len(table.parts) == 1} & set(queries)
-        found = [table for name in names - wanted for table in queries[name].find_all(exp.Table)]
-        wanted |= names
-    return [cte.copy() for name, cte in queries.items() if name in wanted]
-
-
-def drop_unused(outer: exp.Select) -> None:
-    """Leave out the queries of WITH that nothing in a SELECT reads, in place."""
-    with_ = outer.args.get("with_") or exp.With(expressions=[])
-    for cte in reversed(list(with_.expressions)):
-        used = {folded(table.name) for table in outer.find_all(exp.Table) if table.find_ancestor(exp.CTE) is not cte}
-        if folded(cte.alias) not in used:
-            cte.pop()
-    if not with_.expressions:
-        outer.set("with_", None)
 
 
 def picks_by_numbers(outer: exp.Select, query: PrivateQuery) -> bool:

@@ -77,19 +77,18 @@ def plan_query(
 
     """
     refusals = Refusals(statement.text)
-    tree = statement.tree
-    check_size(tree, refusals)
-    if not isinstance(tree, exp.Select):
+    check_size(statement.tree, refusals)
+    if not isinstance(statement.tree, exp.Select):
         refusals.refuse(
             "clause",
-            tree.expression,
-            f"{type(tree).__name__.upper()} has no private form by itself.",
+            statement.tree.expression,
+            f"{type(statement.tree).__name__.upper()} has no private form by itself.",
             "Put it around private queries.",
         )
     try:
-        text = read_select(tree, keywords or {}, environment, refusals)
+        text = read_select(statement.tree, keywords or {}, environment, refusals)
         if isinstance(text, PrivateInside):
-            return _plan_inside(tree, text, environment, keywords or {}, found_bounds or {}, refusals)
+            return _plan_inside(statement.tree, text, environment, keywords or {}, found_bounds or {}, refusals)
         read, found = tuple(refusals.found), found_bounds or {}
         try:
             return _plan(text, found)

@@ -74,7 +74,7 @@ def composed_receipt(parts: Sequence[ReleasedPart], terms: Mapping[str, UnitTerm
         max_keys=None,
         threshold=None,
         columns=_columns(names, own),
-        notes=tuple(_notes(names, parts, terms)),
+        notes=tuple(_notes(parts, terms)),
         sets=tuple(one for name, receipt in zip(names, own, strict=True) for one in _sets(name, receipt)),
         coverage=(),
         left_out=(),
@@ -101,9 +101,9 @@ def _sets(name: str, receipt: Receipt) -> list[SetReceipt]:
     return [SetReceipt((name,), replace(computed, sets=())), *inner]
 
 
-def _notes(names: Sequence[str], parts: Sequence[ReleasedPart], terms: Mapping[str, UnitTerms]) -> list[str]:
+def _notes(parts: Sequence[ReleasedPart], terms: Mapping[str, UnitTerms]) -> list[str]:
     """Return the notes of all parts, and which part is which."""
-    found = [words.PART_IS.format(part=name, text=_cut(part.text)) for name, part in zip(names, parts, strict=True)]
+    found = [words.PART_IS.format(number=number, text=_cut(part.text)) for number, part in enumerate(parts, start=1)]
     if len(terms) > 1:
         found += [
             words.OF_UNIT.format(

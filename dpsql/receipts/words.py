@@ -124,9 +124,10 @@ OTHER_ROW_HOLDS = Sentence(
 )
 SETS_ADD_UP = Sentence("rows of a finer grouping set add up to those of a coarser one")
 SETS_APART = Sentence("each grouping set is a release of its own, so its rows need not add up to those of another set")
-PART_IS = Sentence("{part|part 1} is {text|SELECT count(*) AS n FROM visits}")
+PART_IS = Sentence("part {number|1} of the text is {text|SELECT count(*) AS n FROM visits}")
 OF_UNIT = Sentence(
-    "unit {unit|patient}: rho {rho|0.1} was charged; this answer alone has epsilon {epsilon|1} at delta {delta|1e-08}"
+    "of unit {unit|patient} rho {rho|0.1} was charged, and this answer alone has epsilon {epsilon|1} at delta "
+    "{delta|1e-08}"
 )
 COMPUTED_OF_PARTS = Sentence(
     "the rows are computed from several private answers: a group that one of them does not show may exist, and counts "

@@ -11,14 +11,13 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import DpsqlError
 from dpsql.features.auto_outcomes import price_of_outcomes
-from dpsql.features.composed import (
+from dpsql.features.private_parts import (
     OfferedPart,
     first_items,
     guarantee_together,
@@ -28,33 +27,28 @@ from dpsql.features.composed import (
 )
 from dpsql.model.environment import SOURCE_ROWS
 from dpsql.model.private_query import OutputColumn
-from dpsql.operations.dialect import to_sql
 from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt
 from dpsql.receipts.receipt import Receipt
 from dpsql.receipts.result import Result
-from dpsql.release.runtime import Runtime
+from dpsql.session.around_answers import computed
 from dpsql.session.budget_table import standing_of
-from dpsql.session.composed_plan import ComposedPlan, Options, composed_plan
-from dpsql.session.computed import computed
+from dpsql.session.composition_plan import ComposedPlan, Options, Runner, composed_plan
 from dpsql.session.lookups import text_table
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem
-
-if TYPE_CHECKING:
-    from dpsql.session.runner import StatementRunner
 
 
 class Composed:
     """A text with several parts, planned for one reader."""
 
-    def __init__(self, runner: StatementRunner, plan: ComposedPlan, reader: str) -> None:
+    def __init__(self, runner: Runner, plan: ComposedPlan, reader: str) -> None:
         self._runner = runner
         self._plan = plan
         self._asks = reader
 
     @classmethod
     def of(
-        cls, runner: StatementRunner, statement: SelectStatement, options: Options, reader: str, refused: DpsqlError
+        cls, runner: Runner, statement: SelectStatement, options: Options, reader: str, refused: DpsqlError
     ) -> Composed | WithValues | None:
         """Return a refused text by its parts. Return None if it is a private query by itself.
 
@@ -122,7 +116,7 @@ class Composed:
 
         """
         plan, runner = self._plan, self._runner
-        runtime = Runtime(plan.state, runner.engine, runner.sandbox, runner.noise_source)
+        runtime = runner.runtime(plan.state)
         parts = []
         with runtime.until_end:
             for part in plan.parts:
@@ -148,7 +142,8 @@ class Composed:
             return Charged(by_statistic={item.statistic_hash: Charged() for due in asked.values() for item in due})
         if plan.state.age:
             plan.state.age.require_own_database()
-        return plan.state.ledger.charge_together(asked, plan.reader.name, plan.reader.planned_at)
+        (unit, due), *others = asked.items()
+        return plan.state.ledger.charge(unit, due, plan.reader.name, plan.reader.planned_at, dict(others))
 
     def _computed(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return what the outer statement computes."""
@@ -163,7 +158,7 @@ class Composed:
             receipt = receipts[0].of_computed
         else:
             terms = {unit: self._terms(unit, receipts) for unit in plan.requests}
-            texts = [to_sql(part.statement.tree) for part in plan.parts]
+            texts = [planned.part.sql for planned in plan.parts]
             parts = [
                 ReleasedPart(text, one, planned.unit)
                 for text, one, planned in zip(texts, receipts, plan.parts, strict=True)
@@ -203,7 +198,7 @@ class WithValues:
 
     """
 
-    runner: StatementRunner
+    runner: Runner
     statement: SelectStatement
     options: Options
     reader: str

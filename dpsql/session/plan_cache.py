@@ -113,12 +113,7 @@ def _question(statement: SelectStatement, options: Mapping[str, object]) -> tupl
     if sum(map(len, texts)) > _LONGEST_QUESTION or any(type(value) not in _PLAIN for value in options.values()):
         return None
     # 1 and True are equal, and are no equal options
-    return (
-        statement.text,
-        statement.parameters,
-        statement.part,
-        *((name, type(value), value) for name, value in options.items()),
-    )
+    return statement.text, statement.parameters, *((name, type(value), value) for name, value in options.items())
 
 
 class PlanCache:

@@ -20,8 +20,6 @@ from dpsql.errors import (
     ParseError,
     PolicyError,
     QueryError,
-    SchemaError,
-    UnsupportedQueryError,
 )
 from dpsql.features.auto import PlanAgain, bound, prepare_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
@@ -147,13 +145,17 @@ class StatementRunner:
         outside = environment(state.policy(), self.engine, self.sandbox, cleared, state.history)
         return _planner(statement, outside, options)
 
+    def runtime(self, state: State) -> Runtime:
+        """Return what the steps of an answer run on."""
+        return Runtime(state, self.engine, self.sandbox, self.noise_source)
+
     def answerable(
         self, statement: SelectStatement, options: Mapping[str, object], reader: str
     ) -> tuple[PrivateQuery, State, Reader]:
         """Plan a SELECT that the database can run; one that it cannot is refused as it would be if it ran."""
         try:
             query, state, cleared = self.plan(statement, options, reader)
-            require_runs(query, Runtime(state, self.engine, self.sandbox, self.noise_source), cleared)
+            require_runs(query, self.runtime(state), cleared)
             if query.first.is_open:
                 price_of_outcomes(query, self.planner(statement, options, state, cleared), state, cleared)
         except DpsqlError as error:
@@ -211,7 +213,7 @@ class StatementRunner:
         self, statement: SelectStatement, options: Mapping[str, object], reader: str, refused: DpsqlError
     ) -> Composed | WithValues | None:
         """Return a refused text by its parts, if it is computed from several answers or public tables."""
-        if statement.part or not isinstance(refused, UnsupportedQueryError | SchemaError):
+        if statement.is_part or not isinstance(refused, QueryError):
             return None
         from dpsql.session.compositions import Composed  # noqa: PLC0415 — few queries need it
 
@@ -247,21 +249,18 @@ class StatementRunner:
         engine = self.engine.while_defined(defined)
         runtime = Runtime(state, engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)
         with runtime.until_end, self._naming_changes(defined):
-            chosen = Chosen(query, cleared, first_charge=paid or Charged())
+            chosen, claim = Chosen(query, cleared, first_charge=paid or Charged()), None
             if query.first.auto:
+                from dpsql.session.auto_claims import claim_of_auto  # noqa: PLC0415 — few queries need it
                 from dpsql.session.auto_plans import Replan, chosen_plan  # noqa: PLC0415 — few queries need it
 
                 again = self.planner(statement, options, state, cleared)
                 plan = partial(self._plan_to_read, statement, options, reader)
                 chosen = chosen_plan(chosen, again, Replan(plan, defined), runtime, timeout_seconds)
                 query = chosen.query
+                claim = claim_of_auto(query, statement, options, reader)
             if query.first.finish.lost_orders and self._logs_changes:
                 tell_curator(reader, order_sentences(query.first.finish.lost_orders, self.engine))
-            claim = None
-            if query.first.auto:
-                from dpsql.session.auto_claims import claim_of_auto  # noqa: PLC0415 — few queries need it
-
-                claim = claim_of_auto(query, statement, options, reader)
             return answer(chosen, runtime, timeout_seconds=timeout_seconds, claim=claim)
 
     def run(
@@ -364,14 +363,15 @@ def answer(chosen: Chosen, runtime: Runtime, *, timeout_seconds: float | None, c
     query, reader = chosen.query, chosen.reader
     with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
         query = query.mapped(lambda part: current(part, runtime.state, reader))
-        charges = (chosen.auto_charge, chosen.first_charge)
-        inquiry = Inquiry(reader, query_hash(query), timeout_seconds, *charges, claim=claim)
+        inquiry = Inquiry(
+            reader, query_hash(query), timeout_seconds, chosen.auto_charge, chosen.first_charge, claim=claim
+        )
         noisy, receipt = kind_of(query).release(query, runtime, inquiry)
     finished = runtime.sandbox.run(finish_sql(query), {NOISY: noisy})
     # beside the columns of the answer stand the ends of intervals
     table = finished.select(list(range(len(query.first.finish.columns))))
     if query.after:
-        from dpsql.session.computed import computed  # noqa: PLC0415 — few queries need it
+        from dpsql.session.around_answers import computed  # noqa: PLC0415 — few queries need it
 
         for step in query.after:
             table = computed(step.sql, {RESULT: table}, runtime.sandbox, "the answer is")

@@ -74,15 +74,15 @@ class SelectStatement:
     Attributes:
         tree: with the values of parameters put in.
         text: what its spans point into.
-        parameters: SQL of these values, in the order of their places in the text.
-        part: the private subquery of the text that this is; empty for the whole text.
+        parameters: SQL of these values, in the order of their places in the text; of a part of a text also its SQL.
+        is_part: whether it is a part of a text, or a text with values in place of public queries.
 
     """
 
     tree: exp.Query
     text: str
     parameters: tuple[str, ...] = ()
-    part: str = ""
+    is_part: bool = False
 
 
 def read_statement(

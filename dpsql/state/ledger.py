@@ -186,36 +186,27 @@ class Ledger:
         with self._database.read() as connection:
             _affordable(connection, unit, items, analyst)
 
-    def charge(self, unit: str, items: Sequence[ChargeItem], analyst: str, planned_at: int | None = None) -> Charged:
+    def charge(
+        self,
+        unit: str,
+        items: Sequence[ChargeItem],
+        analyst: str,
+        planned_at: int | None = None,
+        beside: Mapping[str, Sequence[ChargeItem]] | None = None,
+    ) -> Charged:
         """Charge ``unit`` for statistics that are about to be drawn; durable when this returns.
 
-        Args:
-            unit: name of the privacy unit.
-            items: as `charge_together`.
-            analyst: who asks.
-            planned_at: `Policy.undone` of the plan; None for a charge without a plan.
-
-        Raises:
-            DpsqlError: as `charge_together`.
-
-        """
-        return self.charge_together({unit: items}, analyst, planned_at)
-
-    def charge_together(
-        self, asked: Mapping[str, Sequence[ChargeItem]], analyst: str, planned_at: int | None = None
-    ) -> Charged:
-        """Charge units for statistics that are about to be drawn, all of them or none; durable when this returns.
-
         What was charged for a statistic earlier and never stored is used up first, so only the missing part
-        of rho and of delta is taken. The check against the budgets, and against the parts of them that the analyst
+        of rho and of delta is taken. The check against the budget, and against the part of it that the analyst
         may spend, is in one transaction with the rows: of several processes that ask for the last of a budget,
         one gets it.
 
         Args:
-            asked: by names of privacy units, one item per statistic; nano-rho and delta units, as asked before
-                anything is used up.
+            unit: name of the privacy unit.
+            items: one per statistic; nano-rho and delta units, as asked before anything is used up.
             analyst: who asks.
             planned_at: `Policy.undone` of the plan; None for a charge without a plan.
+            beside: items of other units by their names; all units are charged, or none.
 
         Raises:
             BudgetError: the missing part exceeds what is left for the analyst; nothing was charged.
@@ -226,8 +217,8 @@ class Ledger:
             EngineError: the charge stays, and could not be recorded beside the file.
 
         """
-        names = [item.statistic_hash for items in asked.values() for item in items]
-        if len(set(names)) < len(names):
+        asked = {unit: items, **(beside or {})}
+        if len({item.statistic_hash for due in asked.values() for item in due}) < sum(map(len, asked.values())):
             raise StateError("a charge lists a statistic twice")
         if self._age:
             self._age.require()
@@ -240,15 +231,11 @@ class Ledger:
                     "the curator undid or replaced a declaration while this question was asked; nothing was charged. "
                     "Ask again"
                 )
-            due = [
-                (unit, item, charge_ids)
-                for unit, items in asked.items()
-                for item, charge_ids in _affordable(connection, unit, items, analyst)
-            ]
-            for unit, item, charge_ids in due:
+            due = [(name, *one) for name, due in asked.items() for one in _affordable(connection, name, due, analyst)]
+            for name, item, charge_ids in due:
                 if item.rho_nano or item.delta_units:
                     row = {
-                        "unit": unit,
+                        "unit": name,
                         "statistic_hash": item.statistic_hash,
                         "rho_nano": item.rho_nano,
                         "delta_units": item.delta_units,

@@ -17,7 +17,7 @@ from dpsql.model.private_query import OutputColumn
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.plan.composition.series import is_series
-from dpsql.plan.outer_query import QUERY_PARTS, is_median
+from dpsql.sql.around_queries import QUERY_PARTS, is_median
 from dpsql.sql.row_rules import check_node
 
 _NOTHING = "dpsql_nothing"

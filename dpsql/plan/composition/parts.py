@@ -15,11 +15,11 @@ from dpsql.model.environment import Environment, TableSchema, folded
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.composition.kinds import QueryRows, Rows
-from dpsql.plan.composition.lifted import lift, queries_in
+from dpsql.plan.composition.lift import lift, queries_in
 from dpsql.plan.composition.public_values import Values, values_of
 from dpsql.plan.composition.series import is_series
 from dpsql.plan.composition.values_inside import put_values
-from dpsql.plan.outer_query import drop_unused, needed_queries
+from dpsql.sql.around_queries import drop_unused, needed_queries
 from dpsql.sql.clauses import is_plain_table, sources_of
 from dpsql.sql.source.scope import Scope
 from dpsql.sql.statements import SelectStatement
@@ -36,11 +36,41 @@ class Part:
     Attributes:
         name: under which the outer statement reads its answer.
         tree: its SELECT, with the queries of WITH that it reads.
+        sql: its text without options.
+        given: its options as text; empty if it has none.
 
     """
 
     name: str
     tree: exp.Select
+    sql: str
+    given: str = ""
+
+    @classmethod
+    def of(cls, name: str, tree: exp.Select) -> Part:
+        """Return a private query under a name; the tree is not changed."""
+        bare, given = tree.copy(), list[str]()
+        for select in bare.find_all(exp.Select):
+            if hint := select.args.get("hint"):
+                given += [
+                    f"{one.this.name} = {to_sql(one.expression)}" if isinstance(one, exp.EQ) else to_sql(one)
+                    for one in hint.expressions
+                ]
+                given.append(";")
+                select.set("hint", None)
+        return cls(name, tree, to_sql(bare), ", ".join(given))
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Names of the options that its text gives."""
+        hint = self.tree.args.get("hint")
+        given = hint.expressions if hint is not None else ()
+        return frozenset(option.this.name.lower() for option in given if isinstance(option, exp.EQ))
+
+    @property
+    def has_options(self) -> bool:
+        """Whether its text has options of its own."""
+        return self.tree.args.get("hint") is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +105,7 @@ class Composition:
     hint: exp.Expr | None
 
 
-def compose(statement: SelectStatement, environment: Environment) -> Composition | exp.Select | None:
+def compose(statement: SelectStatement, environment: Environment) -> Composition | Part | None:
     """Take a text apart into private subqueries and one outer statement.
 
     Args:
@@ -83,8 +113,8 @@ def compose(statement: SelectStatement, environment: Environment) -> Composition
         environment: policy, schemas and clock.
 
     Returns:
-        The composition; a SELECT if the text is one private query once public queries in it have become values; or
-        None if it is one private query as it stands.
+        The composition; a single part if the text is one private query once public queries in it have become values;
+        or None if it is one private query as it stands.
 
     Raises:
         SchemaError: a table is not there for this reader.
@@ -101,7 +131,7 @@ def compose(statement: SelectStatement, environment: Environment) -> Composition
     if composer.release(root, Scope({}, 0)) is Rows.OF_UNITS:
         (part,) = composer.parts.values()
         part.tree.set("hint", hint)
-        return part.tree if composer.has_values else None
+        return part if composer.has_values else None
     outer: exp.Query = whole.this
     composer.drop_unread(outer)
     return Composition(tuple(composer.parts.values()), tuple(composer.tables.values()), outer, hint)
@@ -114,7 +144,7 @@ class _Composer:
     environment: Environment
     refusals: Refusals
     rows: QueryRows
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[tuple[str, str], Part] = field(default_factory=dict)
     tables: dict[str, PublicTable] = field(default_factory=dict)
     has_values: bool = False
     _released: set[int] = field(default_factory=set)
@@ -254,15 +284,15 @@ class _Composer:
 
     def _add_part(self, tree: exp.Select, place: exp.Expr) -> None:
         """Put a reading of the answer of a private query in a place of the text."""
-        tree, key = tree.copy(), to_sql(tree)
-        part = self.parts.get(key)
-        if part is None:
+        part = Part.of(f"{_PART}{len(self.parts)}", tree.copy())
+        key = (part.sql, part.given)
+        if key not in self.parts:
             if len(self.parts) == MOST_PARTS:
                 self.refusals.refuse(
                     "size", place, f"a text has at most {MOST_PARTS} private queries.", "Ask some of them apart."
                 )
-            part = self.parts[key] = Part(f"{_PART}{len(self.parts)}", tree)
-        place.replace(exp.select("*").from_(exp.table_(part.name, quoted=True)))
+            self.parts[key] = part
+        place.replace(exp.select("*").from_(exp.table_(self.parts[key].name, quoted=True)))
 
     def _refuse_correlated(self, part: Part, names: set[str]) -> None:
         """Refuse a private query that reads columns of the query around it."""

@@ -15,10 +15,10 @@ from dpsql.errors import SchemaError
 from dpsql.model.environment import folded
 from dpsql.model.refusals import Refusals
 from dpsql.plan.composition.kinds import QueryRows, Rows
-from dpsql.plan.composition.lifted import outermost_queries, outputs_of, queries_in
+from dpsql.plan.composition.lift import outermost_queries, outputs_of, queries_in
 from dpsql.plan.composition.public_values import Values, as_list, as_scalar, as_source
 from dpsql.plan.composition.series import is_series
-from dpsql.plan.outer_query import needed_queries
+from dpsql.sql.around_queries import needed_queries
 from dpsql.sql.clauses import conjuncts, sources_of
 from dpsql.sql.source.scope import Scope
 

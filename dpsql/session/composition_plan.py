@@ -6,35 +6,74 @@ Each part is planned as if it was asked alone. A level of the whole text is divi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
-
-from sqlglot import exp
+from typing import Protocol
 
 from dpsql.cascade.reader import Reader
-from dpsql.engine import Engine
+from dpsql.engine import Engine, Sandbox
 from dpsql.errors import DpsqlError, SchemaError, UnsupportedQueryError
-from dpsql.features.composed import divided, levels_asked
+from dpsql.features.private_parts import divided, levels_asked
 from dpsql.model.environment import Column, Environment
-from dpsql.model.private_query import OPTION_NAMES, PrivateQuery, QueryOptions, Request
+from dpsql.model.private_query import OPTION_NAMES, FoundBounds, OutputColumn, PrivateQuery, QueryOptions, Request
 from dpsql.model.refusals import Refusals
-from dpsql.operations.dialect import to_sql
 from dpsql.plan.composition.outer import OuterStatement, Source, read_outer
 from dpsql.plan.composition.parts import Composition, Part, compose
 from dpsql.plan.environment.policy_view import environment
+from dpsql.receipts.result import Result
+from dpsql.release.runtime import Runtime
+from dpsql.session.declare import StateAccess
 from dpsql.sql.column_names import distinct_names
 from dpsql.sql.options import read_options
 from dpsql.sql.statements import SelectStatement
-from dpsql.state import State
-
-if TYPE_CHECKING:
-    from dpsql.session.runner import StatementRunner
+from dpsql.state import Charged, State
 
 _LEVELS = ("epsilon", "rho", "target_half_width", "target_relative_error")
 _OF_LEVELS = (*_LEVELS, "delta", "max_rho", "max_epsilon", "confidence", "at_least")
 Options = Mapping[str, object]
+
+
+class Runner(Protocol):
+    """What plans and answers the parts of a text: `session.runner.StatementRunner`."""
+
+    access: StateAccess
+    engine: Engine
+    sandbox: Sandbox
+
+    def plan(
+        self, statement: SelectStatement, options: Options, reader: str, *, engine: Engine | None = None
+    ) -> tuple[PrivateQuery, State, Reader]:
+        """Plan a SELECT as it would be answered for a reader now."""
+
+    def planner(
+        self, statement: SelectStatement, options: Options, state: State, cleared: Reader
+    ) -> Callable[[FoundBounds], PrivateQuery]:
+        """Return the function that plans a SELECT by bounds that AUTO finds."""
+
+    def runtime(self, state: State) -> Runtime:
+        """Return what the steps of an answer run on."""
+
+    def answer(
+        self, statement: SelectStatement, options: Options, reader: str, timeout_seconds: float | None
+    ) -> Result:
+        """Answer a SELECT."""
+
+    def answer_once(
+        self,
+        statement: SelectStatement,
+        options: Options,
+        reader: str,
+        timeout_seconds: float | None,
+        paid: Charged | None = None,
+    ) -> Result:
+        """Answer a SELECT that is a private query; ``paid`` was charged for it before, together with others."""
+
+    def explained(self, statement: SelectStatement, options: Options, reader: str) -> Result:
+        """Return the plan of a SELECT."""
+
+    def described(self, statement: SelectStatement, options: Options, reader: str) -> tuple[OutputColumn, ...]:
+        """Return the columns of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +81,14 @@ class PlannedPart:
     """A private query of a text.
 
     Attributes:
-        name: under which the outer statement reads its answer.
+        part: the query as it stands in the text.
         statement: the query as a statement of its own.
         options: those beside it, with its share of the level.
         query: the plan.
 
     """
 
-    name: str
+    part: Part
     statement: SelectStatement
     options: Options
     query: PrivateQuery
@@ -92,7 +131,7 @@ class ComposedPlan:
 
 
 def composed_plan(
-    runner: StatementRunner, statement: SelectStatement, options: Options, reader: str, refused: DpsqlError
+    runner: Runner, statement: SelectStatement, options: Options, reader: str, refused: DpsqlError
 ) -> ComposedPlan | SelectStatement | None:
     """Return the plan of a refused text by its parts.
 
@@ -121,12 +160,12 @@ def composed_plan(
         composition = compose(statement, outside)
         if composition is None:
             return None
-        if isinstance(composition, exp.Select):
-            return SelectStatement(composition, statement.text, statement.parameters, to_sql(composition))
+        if isinstance(composition, Part):
+            return _as_part(statement, composition)
         planner = _Planner(runner, statement, reader, engine, outside)
         whole = planner.whole_options(composition, options)
         plans, requests = planner.plan_parts(composition.parts, whole, options)
-        sources = [Source(part.name, _columns(part)) for part in plans]
+        sources = [Source(planned.part.name, _columns(planned)) for planned in plans]
         sources += [Source(one.name, one.schema.columns) for one in composition.tables]
         outer = read_outer(composition.outer, sources, outside, planner.refusals)
     return ComposedPlan(composition, tuple(plans), outer, requests, state, cleared)
@@ -141,7 +180,7 @@ class _Planner:
     """Plans the parts of one text for one reader in one snapshot of the catalog."""
 
     def __init__(
-        self, runner: StatementRunner, statement: SelectStatement, reader: str, engine: Engine, outside: Environment
+        self, runner: Runner, statement: SelectStatement, reader: str, engine: Engine, outside: Environment
     ) -> None:
         self._statement = statement
         self._plan = partial(runner.plan, reader=reader, engine=engine)
@@ -189,10 +228,9 @@ class _Planner:
         return plans, requests
 
     def _planned(self, part: Part, options: Options) -> PlannedPart:
-        text = self._statement
-        statement = SelectStatement(part.tree, text.text, text.parameters, _key(part))
+        statement = _as_part(self._statement, part)
         query, *_ = self._plan(statement, options)
-        return PlannedPart(part.name, statement, options, query)
+        return PlannedPart(part, statement, options, query)
 
     def _shares(
         self, request: Request, queries: Sequence[PrivateQuery], others: Sequence[PrivateQuery], whole: QueryOptions
@@ -232,25 +270,20 @@ class _Planner:
         return [{"rho": share.rho or 0.0, "delta": share.delta} for share in shares]
 
 
-def _key(part: Part) -> str:
-    return f"{part.name} {to_sql(part.tree)}"
+def _as_part(statement: SelectStatement, part: Part) -> SelectStatement:
+    """Return a part of a text as a statement; plans are kept by its SQL, because the text has other parts."""
+    return SelectStatement(part.tree, statement.text, (*statement.parameters, part.sql, part.given), is_part=True)
 
 
 def _own_level(part: Part) -> bool:
     """Check that a part names its own level."""
-    return bool(_names_given(part) & set(_LEVELS))
-
-
-def _names_given(part: Part) -> set[str]:
-    hint = part.tree.args.get("hint")
-    options = hint.expressions if hint is not None else ()
-    return {option.this.name.lower() for option in options if isinstance(option, exp.EQ)}
+    return bool(part.options & set(_LEVELS))
 
 
 def _options_of(part: Part, whole: Options, beside: Options) -> Options:
     """Return the options beside a part: those of the whole text, as far as the part has none of its own."""
-    named = _names_given(part)
-    if part.tree.args.get("hint") is None:
+    named = part.options
+    if not part.has_options:
         return whole
     left_out = {*named, *(_OF_LEVELS if named & set(_LEVELS) else ())}
     return {name: value for name, value in beside.items() if name not in left_out}

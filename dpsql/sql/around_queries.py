@@ -1,0 +1,63 @@
+"""Queries around private ones: nodes that they may have, and the queries of WITH that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlglot import exp
+
+from dpsql.model.environment import folded
+from dpsql.sql.windows import RESULT_FUNCTIONS
+
+QUERY_PARTS: tuple[type, ...] = (
+    exp.Select,
+    exp.From,
+    exp.Where,
+    exp.Group,
+    exp.Having,
+    exp.Qualify,
+    exp.Order,
+    exp.Ordered,
+    exp.Limit,
+    exp.Offset,
+    exp.Subquery,
+    exp.With,
+    exp.CTE,
+    exp.Table,
+    exp.TableAlias,
+    exp.Alias,
+    exp.Star,
+    exp.Distinct,
+    exp.Window,
+    exp.WindowSpec,
+    exp.Filter,
+    exp.Union,
+    *RESULT_FUNCTIONS,
+)
+
+
+def is_median(node: exp.Expr) -> bool:
+    """Return True if a node calls median(), which the parser reads as a call by name."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "median" and len(node.expressions) == 1
+
+
+def needed_queries(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.CTE]:
+    """Copies of the named queries that a query reads, through others too, in the order in which they were named."""
+    wanted: set[str] = set()
+    found = list(node.find_all(exp.Table))
+    while found:
+        names = {folded(table.name) for table in found if len(table.parts) == 1} & set(queries)
+        found = [table for name in names - wanted for table in queries[name].find_all(exp.Table)]
+        wanted |= names
+    return [cte.copy() for name, cte in queries.items() if name in wanted]
+
+
+def drop_unused(outer: exp.Select) -> None:
+    """Leave out the queries of WITH that nothing in a SELECT reads, in place."""
+    with_ = outer.args.get("with_") or exp.With(expressions=[])
+    for cte in reversed(list(with_.expressions)):
+        used = {folded(table.name) for table in outer.find_all(exp.Table) if table.find_ancestor(exp.CTE) is not cte}
+        if folded(cte.alias) not in used:
+            cte.pop()
+    if not with_.expressions:
+        outer.set("with_", None)
