@@ -196,23 +196,19 @@ class Ledger:
     ) -> Charged:
         """Charge ``unit`` for statistics that are about to be drawn; durable when this returns.
 
-        What was charged for a statistic earlier and never stored is used up first, so only the missing part
-        of rho and of delta is taken. The check against the budget, and against the part of it that the analyst
-        may spend, is in one transaction with the rows: of several processes that ask for the last of a budget,
-        one gets it.
+        What was charged for a statistic earlier and never stored is used up first. The check against the budget, and
+        against the analyst's part of it, is in one transaction with the rows.
 
         Args:
             unit: name of the privacy unit.
-            items: one per statistic; nano-rho and delta units, as asked before anything is used up.
+            items: one per statistic, as asked before anything is used up.
             analyst: who asks.
             planned_at: `Policy.undone` of the plan; None for a charge without a plan.
             beside: items of other units by their names; all units are charged, or none.
 
         Raises:
-            BudgetError: the missing part exceeds what is left for the analyst; nothing was charged.
-            PolicyError: there is no such unit.
-            ReleaseError: the unit's composition does not hold for the noise of an item, or a declaration was undone
-                since the query was planned; nothing was charged.
+            BudgetError, PolicyError: as `require`; nothing was charged.
+            ReleaseError: as `require`, or a declaration was undone since the query was planned.
             StateError: a statistic is listed twice, the file could not be written, or the curator has to accept it.
             EngineError: the charge stays, and could not be recorded beside the file.
 

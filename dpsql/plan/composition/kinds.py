@@ -66,7 +66,9 @@ class QueryRows:
                 return _together([self.of(one, scope) for one in (first, *_joined(query))])
             case exp.SetOperation():
                 inner = self.naming(query, scope)
-                return _together([self.of(side, inner) for side in (query.left, query.right)])
+                kind = _together([self.of(side, inner) for side in (query.left, query.right)])
+                # only UNION makes rows of units of such rows: what is common to both sides hangs on several units
+                return Rows.ANSWER if kind is Rows.OF_UNITS and not isinstance(query, exp.Union) else kind
             case exp.Select():
                 inner = self.naming(query, scope)
                 kind = self.of_sources(query, inner)

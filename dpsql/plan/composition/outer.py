@@ -29,6 +29,13 @@ _PARTS: tuple[type, ...] = (
     exp.Values,
     exp.Tuple,
     exp.Exists,
+    exp.GroupingSets,
+    exp.Rollup,
+    exp.Cube,
+    exp.Grouping,
+    exp.GroupingId,
+    exp.Any,
+    exp.All,
 )
 
 

@@ -14,6 +14,7 @@ from sqlglot import exp
 from dpsql.errors import SchemaError
 from dpsql.model.environment import folded
 from dpsql.model.refusals import Refusals
+from dpsql.plan.composition.correlated import as_test
 from dpsql.plan.composition.kinds import QueryRows, Rows
 from dpsql.plan.composition.lift import outermost_queries, outputs_of, queries_in
 from dpsql.plan.composition.public_values import Values, as_list, as_scalar, as_source
@@ -129,6 +130,10 @@ class _Inside:
 
     def _replace(self, query: exp.Query, scope: Scope) -> None:
         """Put the values of a public query in its place; a query that reads columns around it stays."""
+        if isinstance(query.parent, exp.Exists) and (test := as_test(query)):
+            # the list has no NULL, and EXISTS is never NULL
+            query.parent.replace(exp.Coalesce(this=test, expressions=[exp.false()]))
+            query = test.args["query"].this
         place: exp.Expr = query
         while isinstance(place.parent, exp.Subquery):
             place = place.parent
