@@ -19,7 +19,7 @@ from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, FoundBounds, OutputColumn, PrivateQuery, QueryOptions, Request
 from dpsql.model.refusals import Refusals
 from dpsql.plan.composition.outer import OuterStatement, Source, read_outer
-from dpsql.plan.composition.parts import Composition, Part, compose
+from dpsql.plan.composition.parts import Composition, Part, PublicTable, compose
 from dpsql.plan.environment.policy_view import environment
 from dpsql.receipts.result import Result
 from dpsql.release.runtime import Runtime
@@ -111,6 +111,7 @@ class ComposedPlan:
     Attributes:
         composition: the text taken apart.
         parts: its private queries.
+        sources: what the outer statement reads, the parts first.
         outer: the outer statement.
         requests: of all parts of a unit together, by units.
         state: policy, ledger and stored points.
@@ -120,6 +121,7 @@ class ComposedPlan:
 
     composition: Composition
     parts: tuple[PlannedPart, ...]
+    sources: tuple[Source, ...]
     outer: OuterStatement
     requests: Mapping[str, Request]
     state: State
@@ -165,15 +167,29 @@ def composed_plan(
         planner = _Planner(runner, statement, reader, engine, outside)
         whole = planner.whole_options(composition, options)
         plans, requests = planner.plan_parts(composition.parts, whole, options)
-        sources = [Source(planned.part.name, _columns(planned)) for planned in plans]
-        sources += [Source(one.name, one.schema.columns) for one in composition.tables]
+        sources = [_source(planned) for planned in plans]
+        sources += [_public(one) for one in composition.tables]
         outer = read_outer(composition.outer, sources, outside, planner.refusals)
-    return ComposedPlan(composition, tuple(plans), outer, requests, state, cleared)
+    return ComposedPlan(composition, tuple(plans), tuple(sources), outer, requests, state, cleared)
 
 
-def _columns(part: PlannedPart) -> list[Column]:
-    """Return the columns of a part as the outer statement reads them."""
-    return [Column(name, one.type, True) for name, one in zip(part.names, part.query.shown, strict=True)]
+def _source(part: PlannedPart) -> Source:
+    """Return a part as the outer statement reads it."""
+    query, names = part.query, part.names
+    columns = [Column(name, one.type, True) for name, one in zip(names, query.shown, strict=True)]
+    keys = {f'"key_{place}"' for place in range(len(query.keys))}
+    shown = () if query.after else query.first.finish.columns
+    return Source(
+        part.part.name,
+        columns,
+        frozenset(name for name, one in zip(names, shown, strict=False) if one.sql in keys),
+        tuple(place for place, one in enumerate(shown) if one.estimate is not None),
+    )
+
+
+def _public(table: PublicTable) -> Source:
+    """Return a public table as the outer statement reads it."""
+    return Source(table.name, table.schema.columns, frozenset(one.name for one in table.schema.columns))
 
 
 class _Planner:

@@ -27,7 +27,9 @@ from dpsql.features.private_parts import (
 )
 from dpsql.model.environment import SOURCE_ROWS
 from dpsql.model.private_query import OutputColumn
-from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt
+from dpsql.plan.composition.ends import HIGH, LOW
+from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt, renamed
+from dpsql.receipts.layout import Layout
 from dpsql.receipts.receipt import Receipt
 from dpsql.receipts.result import Result
 from dpsql.session.around_answers import computed
@@ -85,7 +87,7 @@ class Composed:
         for place in order:
             part, paid = plan.parts[place], charged.part(items.get(place, ()))
             results[place] = self._runner.answer_once(part.statement, part.options, self._asks, timeout_seconds, paid)
-        tables = [results[place].arrow().rename_columns(part.names) for place, part in enumerate(plan.parts)]
+        tables = [self._rows_of(place, results[place]) for place in range(len(plan.parts))]
         table = self._computed([*tables, *public])
         if not results:
             return Result(table)
@@ -150,12 +152,47 @@ class Composed:
         rows = {f"{SOURCE_ROWS}{place}": table for place, table in enumerate(tables)}
         return computed(self._plan.outer.sql, rows, self._runner.sandbox, "the answers are")
 
+    def _rows_of(self, place: int, result: Result) -> pa.Table:
+        """Return the rows of a part, with the ends of its numbers if the outer statement reads them."""
+        part, table = self._plan.parts[place], result.arrow()
+        named = dict(zip(part.names, table.columns, strict=True))
+        for number in self._plan.sources[place].numbers if self._plan.outer.has_ends else ():
+            ends = result.layout.interval(table.column_names[number]) if result.layout else None
+            none = pa.nulls(table.num_rows, pa.float64())
+            named |= dict(zip((f"{LOW}{number}", f"{HIGH}{number}"), ends or (none, none), strict=True))
+        return pa.table(named)
+
+    def _layout(self, table: pa.Table) -> Layout:
+        """Return the layout of the computed table: its keys, and the ends of numbers that pass through."""
+        outer = self._plan.outer
+        names = [one.name for one in outer.columns]
+        first = len(names)
+        ends = {
+            f"{end} {names[place]}": table.column(first + 2 * number + side)
+            for number, place in enumerate(outer.numbers)
+            if names.count(names[place]) == 1
+            for side, end in enumerate(("low", "high"))
+        }
+        keys = tuple(name for name, one in zip(names, outer.outputs, strict=False) if one.is_key)
+        return Layout(keys, is_cut=False, units=None, ends=pa.table(ends))
+
+    def _passing(self, place: int) -> dict[str, str]:
+        """Return the columns of a part that pass through the outer statement, each with what it is called there."""
+        part, outer = self._plan.parts[place], self._plan.outer
+        shown = part.query.shown
+        return {
+            shown[origin.column].name: column.name
+            for output, column in zip(outer.outputs, outer.columns, strict=False)
+            for origin in output.origins
+            if origin.part == part.part.name
+        }
+
     def _with_receipt(self, table: pa.Table, results: Sequence[Result]) -> Result:
         """Return the answer with the receipt of all parts."""
         plan = self._plan
-        receipts = [one.receipt for one in results if one.receipt]
+        receipts = [renamed(one.receipt, self._passing(place)) for place, one in enumerate(results) if one.receipt]
         if len(receipts) == 1:
-            receipt = receipts[0].of_computed
+            (receipt,) = receipts
         else:
             terms = {unit: self._terms(unit, receipts) for unit in plan.requests}
             texts = [planned.part.sql for planned in plan.parts]
@@ -164,14 +201,16 @@ class Composed:
                 for text, one, planned in zip(texts, receipts, plan.parts, strict=True)
             ]
             name = hashlib.sha256("\n".join(sorted(one.query_hash for one in receipts)).encode()).hexdigest()
-            receipt = composed_receipt(parts, terms, name)
+            passed = {plan.outer.columns[place].name for place in plan.outer.numbers}
+            receipt = composed_receipt(parts, terms, name, passed)
         asked = next(iter(plan.requests.values()))
         receipt = replace(receipt, asked_by="epsilon" if asked.rho is None else "rho")
         standing = None
         if len(plan.requests) == 1:
             reader = None if plan.reader.name == CURATOR else plan.reader.name
             standing = partial(standing_of, plan.state, receipt.unit, receipt.query_hash, reader)
-        return Result(table, receipt, None, standing)
+        shown = table.select(list(range(len(plan.outer.columns))))
+        return Result(shown, receipt, self._layout(table), standing)
 
     def _terms(self, unit: str, receipts: Sequence[Receipt]) -> UnitTerms:
         """Return the guarantee of all parts of a unit, as they are stored now."""
