@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.pictures.tables import short
 from dpsql.receipts import words
+from dpsql.receipts.phrases import listed
 from dpsql.receipts.receipt import ColumnReceipt, Receipt, SetReceipt
 
 _LONGEST = 160
@@ -117,11 +118,15 @@ def _columns(names: Sequence[str], own: Sequence[Receipt], passed: Collection[st
         passed: columns of the answer that show numbers of parts as they are.
 
     """
-    listed = {column.name: [one for one in own if column in one.columns] for one in own for column in one.columns}
+    names_shown = [column.name for one in own for column in one.columns]
     found: dict[str, ColumnReceipt] = {}
     for name, one in zip(names, own, strict=True):
         for column in one.columns:
-            key = column.name if column.name in passed or len(listed[column.name]) == 1 else f"{column.name} of {name}"
+            key = (
+                column.name
+                if column.name in passed or names_shown.count(column.name) == 1
+                else f"{column.name} of {name}"
+            )
             before = found.get(key)
             if before is None or (column.half_width_95 or 0.0) > (before.half_width_95 or 0.0):
                 found[key] = replace(column, name=key)
@@ -147,8 +152,23 @@ def _notes(parts: Sequence[ReleasedPart], terms: Mapping[str, UnitTerms]) -> lis
             )
             for unit, one in terms.items()
         ]
-    notes = [note for part in parts for note in part.receipt.notes]
-    return list(dict.fromkeys([*found, words.COMPUTED_OF_PARTS, *notes]))
+    return list(dict.fromkeys([*found, *(note for part in parts for note in part.receipt.notes)]))
+
+
+def with_outer_notes(receipt: Receipt, computed: Sequence[str], *, leaves_out: bool) -> Receipt:
+    """Return the receipt with notes on the outer statement.
+
+    Args:
+        receipt: of all private queries.
+        computed: columns of the answer that are computed from numbers.
+        leaves_out: whether a group that an answer does not show seems to be missing.
+
+    """
+    notes = [words.NO_INTERVAL.format(columns=listed(computed))] if computed else []
+    thresholds = [receipt.threshold, *(one.receipt.threshold for one in receipt.sets)]
+    if leaves_out and any(threshold is not None for threshold in thresholds):
+        notes.insert(0, words.HIDDEN_GROUPS)
+    return replace(receipt, notes=(*notes, *receipt.notes))
 
 
 def _cut(text: str) -> str:

@@ -28,7 +28,7 @@ from dpsql.features.private_parts import (
 from dpsql.model.environment import SOURCE_ROWS
 from dpsql.model.private_query import OutputColumn
 from dpsql.plan.composition.ends import HIGH, LOW
-from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt, renamed
+from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt, renamed, with_outer_notes
 from dpsql.receipts.layout import Layout
 from dpsql.receipts.receipt import Receipt
 from dpsql.receipts.result import Result
@@ -203,6 +203,7 @@ class Composed:
             name = hashlib.sha256("\n".join(sorted(one.query_hash for one in receipts)).encode()).hexdigest()
             passed = {plan.outer.columns[place].name for place in plan.outer.numbers}
             receipt = composed_receipt(parts, terms, name, passed)
+        receipt = with_outer_notes(receipt, plan.outer.computed, leaves_out=plan.outer.leaves_out)
         asked = next(iter(plan.requests.values()))
         receipt = replace(receipt, asked_by="epsilon" if asked.rho is None else "rho")
         standing = None

@@ -39,7 +39,7 @@ class Output:
     Attributes:
         name: how it is called.
         origins: the numbers that pass through it, of each side of UNION ALL; none if it is computed.
-        is_key: whether it is a key of an answer, or a column of a public table.
+        is_key: whether it is a key of an answer, a column of a public table, or a constant.
 
     """
 
@@ -137,7 +137,8 @@ class _Tracer:
                 found.append(replace(named_so[0][1], name=name))
             else:
                 # USING makes one column of two
-                found.append(Output(name, is_key=bool(named_so) and all(one.is_key for _, one, _ in named_so)))
+                is_key = all(one.is_key for _, one, _ in named_so) if named_so else _is_constant(column)
+                found.append(Output(name, is_key=is_key))
         return [replace(one, origins=frozenset()) if changes else one for one in found]
 
     def _of_star(
@@ -292,6 +293,13 @@ def _merged(left: Output, right: Output, *, is_all: bool) -> Output:
     """Return a column of UNION, INTERSECT or EXCEPT."""
     origins = left.origins | right.origins if is_all else frozenset[Origin]()
     return Output(left.name, origins, left.is_key and right.is_key)
+
+
+def _is_constant(item: exp.Expr) -> bool:
+    """Check that an expression reads no column."""
+    return not any(
+        isinstance(node, exp.Column | exp.Query | exp.Star) or is_aggregate_call(node) for node in item.walk()
+    )
 
 
 def _aggregates(select: exp.Select) -> bool:

@@ -6,6 +6,7 @@ expressions, aggregates and windows from the lists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from dpsql.sql.around_queries import QUERY_PARTS, is_median
 from dpsql.sql.row_rules import check_node
 
 _NOTHING = "dpsql_nothing"
+_NUMBER = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|DECIMAL")
 _MOST_READINGS = 40
 _PARTS: tuple[type, ...] = (
     *QUERY_PARTS,
@@ -84,6 +86,8 @@ class OuterStatement:
         sql: reads the rows of each source under `SOURCE_ROWS` and its place.
         columns: those that it shows.
         outputs: what passes through them; empty if that is not known.
+        leaves_out: whether a group that an answer does not show seems to be missing: after an outer or anti join,
+            EXCEPT and NOT IN.
         has_ends: whether the statement reads sources with ends, and shows those of its numbers after its columns.
 
     """
@@ -91,7 +95,18 @@ class OuterStatement:
     sql: str
     columns: tuple[OutputColumn, ...]
     outputs: tuple[Output, ...] = ()
+    leaves_out: bool = False
     has_ends: bool = False
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """Names of the columns with numbers that are computed, of which no interval is known."""
+        traced = self.outputs or (Output(""),) * len(self.columns)
+        return tuple(
+            column.name
+            for column, one in zip(self.columns, traced, strict=True)
+            if _NUMBER.match(column.type) and not one.is_key and not one.origins
+        )
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -137,7 +152,19 @@ def read_outer(
     widened = with_ends(outer, known)
     read = [source.with_ends for source in sources] if widened else sources
     rows = [_rows(place, source) for place, source in enumerate(read)]
-    return OuterStatement(_with_sources(widened or outer, read, rows), columns, outputs, has_ends=bool(widened))
+    sql = _with_sources(widened or outer, read, rows)
+    return OuterStatement(sql, columns, outputs, leaves_out=_leaves_out(outer), has_ends=bool(widened))
+
+
+def _leaves_out(outer: exp.Query) -> bool:
+    """Check that a statement has an outer or anti join, EXCEPT, or NOT before IN or EXISTS."""
+    joins = {str(join.args.get(name) or "") for join in outer.find_all(exp.Join) for name in ("side", "kind")}
+    tests = (one.this.unnest() for one in outer.find_all(exp.Not))
+    return bool(
+        joins & {"LEFT", "RIGHT", "FULL", "ANTI"}
+        or outer.find(exp.Except)
+        or any(isinstance(test, exp.Exists) or (isinstance(test, exp.In) and test.args.get("query")) for test in tests)
+    )
 
 
 def _with_sources(outer: exp.Query, sources: Sequence[Source], rows: Sequence[str]) -> str:
