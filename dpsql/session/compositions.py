@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 
 from dpsql.cascade.reader import CURATOR
-from dpsql.errors import DpsqlError
+from dpsql.errors import DpsqlError, ReleaseError
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.private_parts import (
     OfferedPart,
@@ -24,6 +24,7 @@ from dpsql.features.private_parts import (
     offered,
     price_together,
     require_part,
+    served_now,
 )
 from dpsql.model.environment import SOURCE_ROWS
 from dpsql.model.private_query import OutputColumn
@@ -34,7 +35,7 @@ from dpsql.receipts.receipt import Receipt
 from dpsql.receipts.result import Result
 from dpsql.session.around_answers import computed
 from dpsql.session.budget_table import standing_of
-from dpsql.session.composition_plan import ComposedPlan, Options, Runner, composed_plan
+from dpsql.session.composition_plan import ComposedPlan, Options, PlannedPart, Runner, as_part, composed_plan
 from dpsql.session.lookups import text_table
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem
@@ -43,10 +44,12 @@ from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem
 class Composed:
     """A text with several parts, planned for one reader."""
 
-    def __init__(self, runner: Runner, plan: ComposedPlan, reader: str) -> None:
+    def __init__(self, runner: Runner, plan: ComposedPlan, statement: SelectStatement, reader: str) -> None:
         self._runner = runner
         self._plan = plan
+        self._whole = statement
         self._asks = reader
+        self._statements: dict[int, SelectStatement] = {}
 
     @classmethod
     def of(
@@ -61,7 +64,7 @@ class Composed:
         plan = composed_plan(runner, statement, options, reader, refused)
         if isinstance(plan, SelectStatement):
             return WithValues(runner, plan, options, reader)
-        return None if plan is None else cls(runner, plan, reader)
+        return None if plan is None else cls(runner, plan, statement, reader)
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
@@ -79,19 +82,55 @@ class Composed:
         plan, results = self._plan, dict[int, Result]()
         public = [self._runner.engine.copied(one.schema) for one in plan.composition.tables]
         parts = self._require()
-        # a statistic that two parts read is drawn at its higher level first
-        order = sorted(range(len(parts)), key=lambda place: -_presence_nano(parts[place]))
+        order = self._order(parts)
         ordered = [parts[place] for place in order]
         items = {order[place]: found for place, found in first_items(ordered).items()}
         charged = self._charge(parts, items)
+        tables = dict(zip((one.name for one in plan.composition.tables), public, strict=True))
         for place in order:
             part, paid = plan.parts[place], charged.part(items.get(place, ()))
-            results[place] = self._runner.answer_once(part.statement, part.options, self._asks, timeout_seconds, paid)
-        tables = [self._rows_of(place, results[place]) for place in range(len(plan.parts))]
-        table = self._computed([*tables, *public])
+            statement = self._statements[place] = self._with_numbers(part, tables) if part.scalars else part.statement
+            results[place] = self._runner.answer_once(statement, part.options, self._asks, timeout_seconds, paid)
+            tables[part.part.name] = self._rows_of(place, results[place])
+        table = self._computed([tables[source.name] for source in plan.sources])
         if not results:
             return Result(table)
         return self._with_receipt(table, [results[place] for place in range(len(plan.parts))])
+
+    def _order(self, parts: Sequence[OfferedPart]) -> list[int]:
+        """Return the places of the parts in the order in which they are released.
+
+        A statistic that two parts read is drawn at its higher level first. Parts that wait for numbers come last, as
+        they stand in the text: each after those that it waits for.
+        """
+
+        def key(place: int) -> tuple[bool, int, int]:
+            waits = bool(self._plan.parts[place].scalars)
+            return waits, place if waits else 0, -_presence_nano(parts[place])
+
+        return sorted(range(len(parts)), key=key)
+
+    def _with_numbers(self, part: PlannedPart, tables: Mapping[str, pa.Table]) -> SelectStatement:
+        """Return a part with the values of the numbers that its rows wait for.
+
+        Raises:
+            ReleaseError: others released such a number at another level meanwhile; charges stay and pay for asking
+                again.
+
+        """
+        plan, served = self._plan, {}
+        for place, one in enumerate(plan.parts):
+            if one.part.name in {name for scalar in part.scalars for name in scalar.sources}:
+                query, state, cleared = self._runner.plan(self._statements[place], one.options, self._asks)
+                served[one.part.name] = served_now(query, state, cleared)
+        found = {one.scalar.name: one.known(served, tables, self._runner.sandbox) for one in part.scalars}
+        asked = as_part(self._whole, part.part.filled({name: replace(one, value=None) for name, one in found.items()}))
+        if asked.parameters != part.statement.parameters:
+            raise ReleaseError(
+                "others released a number that this text compares rows with at another level meanwhile; what was "
+                "charged pays for asking again"
+            )
+        return as_part(self._whole, part.part.filled(found))
 
     def explained(self) -> Result:
         """Return the plan of each part, and the price of all; reads and spends nothing."""
@@ -218,7 +257,7 @@ class Composed:
         plan, offers, caps = self._plan, [], dict[int, float]()
         for number, place in enumerate(plan.of_unit(unit)):
             part = plan.parts[place]
-            query, state, cleared = self._runner.plan(part.statement, part.options, self._asks)
+            query, state, cleared = self._runner.plan(self._statements[place], part.options, self._asks)
             offers.append(offered(query, state, cleared).offers)
             cap = receipts[place].most_rho
             if cap is not None:
