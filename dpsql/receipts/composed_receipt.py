@@ -21,12 +21,14 @@ class ReleasedPart:
         text: the query.
         receipt: its receipt, with its price.
         unit: whose budget paid.
+        numbers: released numbers that its rows are compared with, each with the query of it.
 
     """
 
     text: str
     receipt: Receipt
     unit: str
+    numbers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,11 @@ def _sets(name: str, receipt: Receipt) -> list[SetReceipt]:
 def _notes(parts: Sequence[ReleasedPart], terms: Mapping[str, UnitTerms]) -> list[str]:
     """Return the notes of all parts, and which part is which."""
     found = [words.PART_IS.format(number=number, text=_cut(part.text)) for number, part in enumerate(parts, start=1)]
+    found += [
+        words.COMPARED_WITH.format(number=number, value=value, text=_cut(text))
+        for number, part in enumerate(parts, start=1)
+        for text, value in part.numbers
+    ]
     if len(terms) > 1:
         found += [
             words.OF_UNIT.format(

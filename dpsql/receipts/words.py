@@ -130,6 +130,9 @@ OF_UNIT = Sentence(
     "{delta|1e-08}"
 )
 HIDDEN_GROUPS = Sentence("NULL, and rows of EXCEPT or NOT IN, may be groups that an answer does not show")
+COMPARED_WITH = Sentence(
+    "rows of part {number|2} are compared with {value|52.42}, a noisy number: {text|SELECT avg(cost) FROM visits}"
+)
 NO_INTERVAL = Sentence("no interval is known of {columns|ratio}, which the text computes from released numbers")
 NONE_PASSED = Sentence("no noisy count passed the threshold of {thresholds|57.68} units ({unit|patient})")
 NONE_PASSED_ANY = Sentence("no noisy count passed the thresholds of {thresholds|9 and 7} units ({unit|patient})")
@@ -345,6 +348,7 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
     ),
     "error": (
         NO_INTERVAL,
+        COMPARED_WITH,
         LARGEST_ERROR,
         LARGEST_OF_SETS,
         PARTIAL_SUMS,

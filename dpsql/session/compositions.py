@@ -29,6 +29,7 @@ from dpsql.features.private_parts import (
 from dpsql.model.environment import SOURCE_ROWS
 from dpsql.model.private_query import OutputColumn
 from dpsql.plan.composition.ends import HIGH, LOW
+from dpsql.plan.composition.parts import Part
 from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt, renamed, with_outer_notes
 from dpsql.receipts.layout import Layout
 from dpsql.receipts.receipt import Receipt
@@ -50,6 +51,7 @@ class Composed:
         self._whole = statement
         self._asks = reader
         self._statements: dict[int, SelectStatement] = {}
+        self._numbers: dict[str, tuple[tuple[str, str], ...]] = {}
 
     @classmethod
     def of(
@@ -130,6 +132,9 @@ class Composed:
                 "others released a number that this text compares rows with at another level meanwhile; what was "
                 "charged pays for asking again"
             )
+        self._numbers[part.part.name] = tuple(
+            (one.scalar.sql, found[one.scalar.name].value or "NULL") for one in part.scalars
+        )
         return as_part(self._whole, part.part.filled(found))
 
     def explained(self) -> Result:
@@ -234,10 +239,14 @@ class Composed:
             (receipt,) = receipts
         else:
             terms = {unit: self._terms(unit, receipts) for unit in plan.requests}
-            texts = [planned.part.sql for planned in plan.parts]
             parts = [
-                ReleasedPart(text, one, planned.unit)
-                for text, one, planned in zip(texts, receipts, plan.parts, strict=True)
+                ReleasedPart(
+                    Part.of("", self._statements[place].tree).sql,
+                    receipt,
+                    planned.unit,
+                    self._numbers.get(planned.part.name, ()),
+                )
+                for place, (receipt, planned) in enumerate(zip(receipts, plan.parts, strict=True))
             ]
             name = hashlib.sha256("\n".join(sorted(one.query_hash for one in receipts)).encode()).hexdigest()
             passed = {plan.outer.columns[place].name for place in plan.outer.numbers}

@@ -101,13 +101,13 @@ def planned_scalar(
     read = [source for source in sources if source.name in scalar.reads]
     outer = read_outer(scalar.outer, [Source(one.name, one.columns) for one in read], environment, refusals)
     if len(outer.columns) != 1:
-        refusals.refuse("after", scalar.outer, "a query in place of a value has one column.", "Select one number.")
+        refusals.refuse("after", scalar.place, "a query in place of a value has one column.", "Select one number.")
     for source in read:
         part = parts.get(source.name)
         if part and not (part.is_single and part.has_fixed_groups):
             refusals.refuse(
                 "after",
-                scalar.outer,
+                scalar.place,
                 "private rows wait for an answer whose level or groups follow from released numbers (AUTO, a relative "
                 "error, other_group, private keys).",
                 "Ask for it first, and write its number; or name bounds, and group by public keys.",

@@ -103,7 +103,7 @@ class _Tracer:
     """Follows columns from answers through the queries of one statement."""
 
     known: dict[str, Sequence[Output]]
-    _widened: dict[int, set[int]] = field(default_factory=dict)
+    _widened: dict[int, tuple[exp.Expr, set[int]]] = field(default_factory=dict)
 
     # --- which columns pass through
 
@@ -128,10 +128,13 @@ class _Tracer:
         changes = bool(select.args.get("group") or select.args.get("distinct") or _aggregates(select))
         found: list[Output] = []
         for item in select.expressions:
-            if item.is_star and not isinstance(item, exp.Count):
+            if _is_star(item):
                 found += self._of_star(item, select, sources)
                 continue
             column, name = item.unalias(), item.alias_or_name
+            if isinstance(column, exp.Subquery):
+                found.append(self._of_scalar(column, name, named))
+                continue
             named_so = self._candidates(column, sources) if isinstance(column, exp.Column) else []
             if len(named_so) == 1:
                 found.append(replace(named_so[0][1], name=name))
@@ -140,6 +143,14 @@ class _Tracer:
                 is_key = all(one.is_key for _, one, _ in named_so) if named_so else _is_constant(column)
                 found.append(Output(name, is_key=is_key))
         return [replace(one, origins=frozenset()) if changes else one for one in found]
+
+    def _of_scalar(self, query: exp.Subquery, name: str, named: Mapping[str, exp.CTE]) -> Output:
+        """Return the column of a query in place of a value."""
+        try:
+            shown = self.outputs(query, named)
+        except _UnknownError:
+            return Output(name)
+        return replace(shown[0], name=name) if len(shown) == 1 else Output(name)
 
     def _of_star(
         self, item: exp.Expr, select: exp.Select, sources: Sequence[tuple[str, list[Output] | None]]
@@ -198,11 +209,11 @@ class _Tracer:
         """Write out the stars of a statement, in place: what is read gets more columns."""
         for select in list(query.find_all(exp.Select)):
             named = _visible(select)
-            if not any(item.is_star and not isinstance(item, exp.Count) for item in select.expressions):
+            if not any(map(_is_star, select.expressions)):
                 continue
             sources, items = self._sources(select, named), list[exp.Expr]()
             for item in select.expressions:
-                if not item.is_star or isinstance(item, exp.Count):
+                if not _is_star(item):
                     items.append(item)
                     continue
                 self._of_star(item, select, sources)
@@ -227,7 +238,8 @@ class _Tracer:
                 self._widen_select(query, named, wanted)
 
     def _widen_select(self, select: exp.Select, named: Mapping[str, exp.CTE], wanted: Sequence[int]) -> None:
-        already = self._widened.setdefault(id(select), set())
+        # kept with the node, so that no other node gets its id
+        _, already = self._widened.setdefault(id(select), (select, set()))
         listed, sources = sources_of(select), self._sources(select, named)
         items = [item for item in select.expressions if not item.alias_or_name.startswith((LOW, HIGH))]
         for place in wanted:
@@ -237,7 +249,9 @@ class _Tracer:
             column = items[place].unalias()
             found = self._candidates(column, sources) if isinstance(column, exp.Column) else []
             ends: list[exp.Expr] = [exp.cast(exp.Null(), "DOUBLE"), exp.cast(exp.Null(), "DOUBLE")]
-            if len(found) == 1 and found[0][1].origins:
+            if isinstance(column, exp.Subquery) and self._of_scalar(column, "", named).origins:
+                ends = [self._end_of_scalar(column, named, end) for end in (LOW, HIGH)]
+            elif len(found) == 1 and found[0][1].origins:
                 number, _, inner = found[0]
                 self._widen_source(listed[number], named, inner)
                 ends = [exp.column(f"{end}{inner}", table=sources[number][0], quoted=True) for end in (LOW, HIGH)]
@@ -246,12 +260,24 @@ class _Tracer:
             ]
             select.set("expressions", [*select.expressions, *named_ends])
 
+    def _end_of_scalar(self, query: exp.Subquery, named: Mapping[str, exp.CTE], end: str) -> exp.Expr:
+        """Return an end of the interval of a query in place of a value, as such a query."""
+        inner = query.copy()
+        inner.set("alias", exp.TableAlias(this=exp.to_identifier("dpsql_number")))
+        self.widen(inner.this, named, [0])
+        return exp.Subquery(this=exp.select(exp.column(f"{end}0", quoted=True)).from_(inner))
+
     def _widen_source(self, source: exp.Expr, named: Mapping[str, exp.CTE], place: int) -> None:
         cte = named.get(folded(source.name)) if isinstance(source, exp.Table) else None
         if cte:
             self.widen(cte.this, _before(cte, named), [place])
         elif isinstance(source, exp.Subquery):
             self.widen(source, named, [place])
+
+
+def _is_star(item: exp.Expr) -> bool:
+    """Check that an item of a select list is a star, of all sources or of one."""
+    return isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star))
 
 
 def _naming(query: exp.Expr, named: Mapping[str, exp.CTE]) -> Mapping[str, exp.CTE]:

@@ -232,7 +232,7 @@ class _Composer:
             whole = exp.Subquery(this=query.copy())
             self.release(whole.this, Scope({}, 0))
             self.drop_unread(whole.this)
-            self.scalars[sql] = Scalar(f"{_SCALAR}{len(self.scalars)}", sql, whole.this)
+            self.scalars[sql] = Scalar(f"{_SCALAR}{len(self.scalars)}", sql, whole.this, query)
         return self.scalars[sql]
 
     def _release_inside(self, select: exp.Select, scope: Scope) -> list[Rows]:

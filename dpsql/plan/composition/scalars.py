@@ -25,12 +25,14 @@ class Scalar:
         name: of the list that holds the number.
         sql: the query as it stands in the text.
         outer: the query over the answers of its own private parts.
+        place: where the query stands in the text.
 
     """
 
     name: str
     sql: str
     outer: exp.Query
+    place: exp.Expr
 
     @property
     def reads(self) -> frozenset[str]:

@@ -17,7 +17,7 @@ from dpsql.model.environment import folded
 from dpsql.model.refusals import Refusals
 from dpsql.plan.composition.correlated import as_test
 from dpsql.plan.composition.kinds import QueryRows, Rows
-from dpsql.plan.composition.lift import outermost_queries, outputs_of, queries_in
+from dpsql.plan.composition.lift import queries_in, queries_of_groups
 from dpsql.plan.composition.public_values import Values, as_list, as_scalar, as_source
 from dpsql.plan.composition.scalars import Scalar
 from dpsql.plan.composition.series import is_series
@@ -132,7 +132,7 @@ class _Inside:
         return as_source(self.read(query), named, self.refusals, query)
 
     def _visit_expressions(self, select: exp.Select, scope: Scope, *, is_whole: bool) -> None:
-        outputs = {id(query) for root in outputs_of(select) for query in outermost_queries(root)} if is_whole else set()
+        outputs = set(map(id, queries_of_groups(select))) if is_whole else set()
         where = select.args.get("where")
         alone = {id(_tested(one)) for one in conjuncts(where.this)} if where else set()
         for query in list(queries_in(select)):
