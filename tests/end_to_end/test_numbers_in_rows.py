@@ -16,7 +16,7 @@ from tests.end_to_end.receipts import receipt_of
 from tests.end_to_end.retail_schema import assert_equal_rows, create_tables
 from tests.noise_sources import seeded_noise
 
-LEVEL: Mapping[str, float] = {"rho": 2.0, "delta": 1e-5}
+LEVEL: Mapping[str, Any] = {"rho": 2.0, "delta": 1e-5}
 ABOVE = "SELECT count(*) AS n FROM store_sales WHERE amount > (SELECT avg(amount) FROM store_sales)"
 TEXTS = {
     "in WHERE": ABOVE,
