@@ -13,7 +13,7 @@ from typing import Protocol
 
 from dpsql.cascade.reader import Reader
 from dpsql.engine import Engine, Sandbox
-from dpsql.errors import DpsqlError, SchemaError, UnsupportedQueryError
+from dpsql.errors import DpsqlError, Refusal, SchemaError, UnsupportedQueryError
 from dpsql.features.private_parts import OfferedPart, divided, levels_asked, served_now
 from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, FoundBounds, OutputColumn, PrivateQuery, QueryOptions, Request
@@ -266,11 +266,25 @@ class _Planner:
             scalars = tuple(planned_scalar(one, served, sources, self._outside, self.refusals) for one in part.waits)
             fillings = {one.scalar.name: one.filling(served) for one in scalars}
             statement = as_part(self._statement, part.filled(fillings) if fillings else part)
-            query, state, cleared = self._plan(statement, own)
+            query, state, cleared = self._plan_part(part, statement, own)
             plans.append(PlannedPart(part, statement, own, query, scalars))
             if part.name in is_waited_for:
                 served[part.name] = served_now(query, state, cleared)
         return plans
+
+    def _plan_part(
+        self, part: Part, statement: SelectStatement, options: Options
+    ) -> tuple[PrivateQuery, State, Reader]:
+        """Plan a part; a name that it does not know may be of the query around it, which is refused by name."""
+        try:
+            return self._plan(statement, options)
+        except SchemaError as error:
+            if not part.is_inside:
+                raise
+            refused = error
+        hint = "A private query is answered once, and reads no column of the query around it: group by it, and join."
+        message = str(refused).removeprefix(f"{refused.span}: ").removesuffix(refused.hint).rstrip()
+        raise UnsupportedQueryError([Refusal("after", message, hint, refused.span)])
 
     def _shares(
         self, request: Request, queries: Sequence[PrivateQuery], others: Sequence[PrivateQuery], whole: QueryOptions

@@ -41,6 +41,7 @@ class Part:
         sql: its text without options.
         given: its options as text; empty if it has none.
         waits: the numbers that its rows are compared with, which are answers of parts before it.
+        is_inside: whether it is inside an expression of another query.
 
     """
 
@@ -49,6 +50,7 @@ class Part:
     sql: str
     given: str = ""
     waits: tuple[Scalar, ...] = ()
+    is_inside: bool = False
 
     @classmethod
     def of(cls, name: str, tree: exp.Query) -> Part:
@@ -229,8 +231,9 @@ class _Composer:
         """Return a query of one number, which stands by itself, as something that rows of a part wait for."""
         sql = Part.of("", query).sql
         if sql not in self.scalars:
-            whole = exp.Subquery(this=query.copy())
+            whole, before = exp.Subquery(this=query.copy()), len(self.parts)
             self.release(whole.this, Scope({}, 0))
+            self._mark_inside(before)
             self.drop_unread(whole.this)
             self.scalars[sql] = Scalar(f"{_SCALAR}{len(self.scalars)}", sql, whole.this, query)
         return self.scalars[sql]
@@ -243,9 +246,15 @@ class _Composer:
             inner = query
             before = len(self.parts)
             found.append(self.release(inner, scope))
+            self._mark_inside(before)
             for part in list(self.parts.values())[before:]:
                 self._refuse_correlated(part, names)
         return found
+
+    def _mark_inside(self, before: int) -> None:
+        """Mark the parts that were added after the first ones."""
+        for key, part in list(self.parts.items())[before:]:
+            self.parts[key] = replace(part, is_inside=True)
 
     def _release_source(self, source: exp.Expr, scope: Scope) -> None:
         for join in source.args.get("joins") or ():
