@@ -147,7 +147,8 @@ def measured(query: Query, file: Path, repeats: int) -> list[str]:
                 unit_ratios.append(private / counting)
     if is_free:
         return [f"{len(noisy):g} of {len(exact)}", "exact, free", f"{statistics.median(ratios):.1f}", query.note]
-    shown = f"{statistics.median(errors):.2%}" if errors else "nothing shown"
+    missing = "other groups" if any(groups) else "nothing shown"
+    shown = f"{statistics.median(errors):.2%}" if errors else missing
     ratio = f"{statistics.median(ratios):.1f}"
     if unit_ratios:
         ratio += f"; {statistics.median(unit_ratios):.1f} of the plain query that also counts customers"

@@ -227,7 +227,7 @@ GROUP BY p_brand, p_type, p_size ORDER BY supplier_cnt DESC, p_brand, p_type, p_
 FROM lineitem, part
 WHERE p_partkey = l_partkey AND p_brand = 'Brand#23' AND p_container = 'MED BOX'
   AND l_quantity < (SELECT 0.2 * avg(l_quantity) FROM lineitem WHERE l_partkey = p_partkey)""",
-        note="a customer's row would be kept or not by the average of all customers'",
+        note="an average for each part: it reads a column of the query around it",
     ),
     Query(
         18,
@@ -265,7 +265,7 @@ WHERE s_suppkey IN (SELECT ps_suppkey FROM partsupp WHERE ps_partkey IN (SELECT 
                       WHERE l_partkey = ps_partkey AND l_suppkey = ps_suppkey))
   AND s_nationkey = n_nationkey AND n_name = 'CANADA'
 ORDER BY s_name""",
-        note="public rows would be kept or not by exact sums over customers",
+        note="a private sum for each public row: it reads columns of the query around it",
     ),
     Query(
         21,
