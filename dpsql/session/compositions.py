@@ -75,7 +75,7 @@ class Composed:
 
         """
         plan, results = self._plan, dict[int, Result]()
-        public = [self._runner.engine.copied(one.schema) for one in plan.composition.tables]
+        public = self._runner.engine.copied([one.schema for one in plan.composition.tables])
         parts = self._require()
         # a statistic that two parts read is drawn at its higher level first
         order = sorted(range(len(parts)), key=lambda place: -_presence_nano(parts[place]))
@@ -148,7 +148,7 @@ class Composed:
     def _computed(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return what the outer statement computes."""
         rows = {f"{SOURCE_ROWS}{place}": table for place, table in enumerate(tables)}
-        return computed(self._plan.outer.sql, rows, self._runner.sandbox, "the answers are")
+        return computed(self._plan.outer.sql, rows, len(self._plan.parts))
 
     def _with_receipt(self, table: pa.Table, results: Sequence[Result]) -> Result:
         """Return the answer with the receipt of all parts."""
