@@ -33,6 +33,7 @@ from dpsql.receipts.result import Result
 from dpsql.session.around_answers import computed
 from dpsql.session.budget_table import standing_of
 from dpsql.session.composition_plan import ComposedPlan, Options, Runner, composed_plan
+from dpsql.session.free_texts import postpone_free_text
 from dpsql.session.lookups import text_table
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem
@@ -75,6 +76,8 @@ class Composed:
 
         """
         plan, results = self._plan, dict[int, Result]()
+        if not plan.parts:
+            postpone_free_text()
         public = self._runner.engine.copied([one.schema for one in plan.composition.tables])
         parts = self._require()
         # a statistic that two parts read is drawn at its higher level first
