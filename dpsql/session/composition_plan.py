@@ -18,7 +18,7 @@ from dpsql.features.private_parts import divided, levels_asked
 from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, FoundBounds, OutputColumn, PrivateQuery, QueryOptions, Request
 from dpsql.model.refusals import Refusals
-from dpsql.plan.composition.outer import OuterStatement, Source, read_outer
+from dpsql.plan.composition.outer import OuterStatement, Source, check_literals, read_outer
 from dpsql.plan.composition.parts import Composition, Part, compose
 from dpsql.plan.environment.policy_view import environment
 from dpsql.receipts.result import Result
@@ -168,6 +168,9 @@ def composed_plan(
         sources = [Source(planned.part.name, _columns(planned)) for planned in plans]
         sources += [Source(one.name, one.schema.columns) for one in composition.tables]
         outer = read_outer(composition.outer, sources, outside, planner.refusals)
+        if plans:
+            # what fails on a literal fails before the parts are paid for
+            check_literals(composition.outer, sources, outside, planner.refusals)
     return ComposedPlan(composition, tuple(plans), outer, requests, state, cleared)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import dpsql
 from dpsql.engine import limited
-from dpsql.errors import ReleaseError
+from dpsql.errors import ReleaseError, UnsupportedQueryError
 from tests.end_to_end.prepared import with_own_state
 from tests.noise_sources import silence
 
@@ -112,9 +112,44 @@ def test_what_is_free_has_limits_and_costs_nothing(session: dpsql.Session, monke
     assert spent(session) == 0.0
 
 
+ANSWER = "(SELECT k, count(*) AS n FROM visits GROUP BY k)"
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        (f"SELECT v.n / 'abc' AS x FROM {ANSWER} v JOIN names ON names.k = v.k", "'abc'"),
+        (f"SELECT name FROM names JOIN {ANSWER} v ON v.k = names.k AND n > 'few'", "'few'"),
+        (f"SELECT name, n FROM names LEFT JOIN {ANSWER} v ON v.k = names.k ORDER BY coalesce(n, '')", "''"),
+        ("SELECT (SELECT count(*) FROM visits) / 'abc' AS x, (SELECT count(*) FROM stays) AS y", "'abc'"),
+        (f"WITH a AS (SELECT n FROM {ANSWER} JOIN names USING (k)) SELECT max(n - 'z') AS m FROM a", "'z'"),
+        (f"SELECT n FROM {ANSWER} UNION ALL SELECT count(*) + 'q' FROM stays", "'q'"),
+    ],
+)
+def test_a_literal_around_answers_is_refused_before_the_charge(session: dpsql.Session, text: str, literal: str) -> None:
+    with pytest.raises(UnsupportedQueryError) as caught:
+        session.sql(text)
+    (refusal,) = caught.value.refusals
+    assert refusal.code == "literal"
+    assert refusal.span is not None
+    assert text[refusal.span.start : refusal.span.end] == literal
+    assert spent(session) == 0.0
+
+
+def test_literals_around_answers_that_can_be_cast_are_answered(session: dpsql.Session) -> None:
+    text = (
+        f"SELECT 'a', n / '2' AS x, coalesce(name, 'none') AS y FROM {ANSWER} v LEFT JOIN names ON names.k = v.k AND "
+        f"name <> 'n3' WHERE v.k < '2' UNION ALL SELECT 'b', TRY_CAST('abc' AS INTEGER), 'c' FROM {ANSWER} WHERE k = 1"
+    )
+    assert sorted(session.sql(text).fetchall(), key=str) == [
+        ("a", 150.0, "n0"),
+        ("a", 150.0, "n1"),
+        ("b", None, "c"),
+    ]
+
+
 def test_what_stands_around_answers_has_the_limits_and_the_answers_stay(session: dpsql.Session) -> None:
-    answer = "(SELECT k, count(*) AS n FROM visits GROUP BY k)"
-    around = f"SELECT v.k FROM {answer} v, generate_series(1, 10000) s, names, names m"
+    around = f"SELECT v.k FROM {ANSWER} v, generate_series(1, 10000) s, names, names m"
     with pytest.raises(ReleaseError, match="the answer is paid for and stored, and costs nothing asked for alone"):
         session.sql(around)
     assert spent(session) == pytest.approx(1.0)
