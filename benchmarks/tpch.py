@@ -135,6 +135,7 @@ def measured(query: Query, file: Path, repeats: int) -> list[str]:
             asked = partial(session.sql, query.sql, epsilon=EPSILON, delta=DELTA)
             try:
                 private, noisy = timed(partial(_rows, asked))
+                is_free = asked().receipt is None
             except dpsql.DpsqlError as error:
                 return ["refused", type(error).__name__, "", query.note]
             ordinary, exact = timed(partial(_rows, partial(connection.execute, plain(query.sql))))
@@ -144,6 +145,8 @@ def measured(query: Query, file: Path, repeats: int) -> list[str]:
             if query.joined:
                 counting, _ = timed(partial(_rows, partial(connection.execute, plain_with_units(query))))
                 unit_ratios.append(private / counting)
+    if is_free:
+        return [f"{len(noisy):g} of {len(exact)}", "exact, free", f"{statistics.median(ratios):.1f}", query.note]
     shown = f"{statistics.median(errors):.2%}" if errors else "nothing shown"
     ratio = f"{statistics.median(ratios):.1f}"
     if unit_ratios:

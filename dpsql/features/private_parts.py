@@ -44,6 +44,12 @@ class OfferedPart:
     is_single: bool
 
     @property
+    def has_fixed_groups(self) -> bool:
+        """Whether it shows the same groups whatever is released."""
+        is_open = bool(self.query.first.auto) or self.query.whole_request.target is not None
+        return bool(self.offers) and not is_open and not any(offer.histogram.hides for offer in self.offers)
+
+    @property
     def unit(self) -> str:
         """The privacy unit whose budget pays."""
         return self.query.first.frame.rows.unit
@@ -70,6 +76,16 @@ def offered(query: PrivateQuery, state: State, reader: Reader, after_auto: Charg
     walks_by_itself = type(kind).release is not QueryKind.release
     stages = 1 if walks_by_itself else max(len(list(way)) for way in kind.ways(query, state, reader))
     return OfferedPart(query, offers, price_of(offers), is_single=stages == 1 and not walks_by_itself)
+
+
+def served_now(query: PrivateQuery, state: State, reader: Reader) -> OfferedPart:
+    """Return how a private query is served now; without offers if something is left to AUTO.
+
+    Raises:
+        AccessError, CalibrationError: it cannot be answered for the reader.
+
+    """
+    return OfferedPart(query, (), (), is_single=False) if query.first.is_open else offered(query, state, reader)
 
 
 def require_part(part: OfferedPart, runtime: Runtime, reader: Reader) -> None:

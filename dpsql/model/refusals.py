@@ -20,7 +20,7 @@ from dpsql.operations import blanks
 from dpsql.operations.dialect import span_of
 
 CODES: dict[str, str] = {
-    "after": "around a private query, something that is not computed of its answer alone",
+    "after": "around private queries, something that is not computed from their answers and public tables",
     "aggregate": "an aggregate function without a private form",
     "aggregate_argument": "an argument that an aggregate does not take",
     "bounds_missing": "an aggregate whose contribution per unit is not bounded",

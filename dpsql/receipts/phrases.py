@@ -207,7 +207,7 @@ def says_null(note: str) -> bool:
     >>> says_null(without_bounds("sum(v)", "person", "few", "sum(v, contribution_bounds_per_row => (0, 500))"))
     True
     """
-    return _NULL in note
+    return _NULL in note or note == words.HIDDEN_GROUPS
 
 
 def says_missed(note: str) -> bool:
@@ -223,6 +223,17 @@ def less_for(notes: Sequence[str]) -> str:
     """
     clauses = [note.removesuffix(_PICKED) for note in notes if note.endswith(_PICKED)]
     return screen_words.LESS_FOR.format(clause=clauses[0]) if clauses else ""
+
+
+def no_interval(notes: Sequence[str]) -> str:
+    """Say of which columns no interval is known, if one of the notes does; an empty text if none does.
+
+    >>> no_interval([words.NO_INTERVAL.format(columns="ratio")])
+    'no interval for ratio'
+    """
+    begin, end = words.NO_INTERVAL.format(columns="\0").split("\0")
+    columns = [note[len(begin) : -len(end)] for note in notes if note.startswith(begin) and note.endswith(end)]
+    return screen_words.NO_INTERVAL.format(columns=columns[0]) if columns else ""
 
 
 def shortfall(note: str) -> str:

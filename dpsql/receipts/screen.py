@@ -176,7 +176,7 @@ class Screen:
             if nulls and not places.joins_nulls:
                 yield Part("null", nulls, places.first)
             if error := self._error():
-                also = [screen_words.ALSO_NULL] if nulls and places.joins_nulls else []
+                also = [self._also_null()] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))
             yield from self._bounds_parts(places)
         # a note that has a line does not count; one with the reason of NULL does if it is not printed
@@ -260,6 +260,12 @@ class Screen:
         shorter = ["; ".join(clauses[:count]) for count in range(len(clauses), 0, -1)]
         return [*(f"{one}{more}" for one in shorter), otherwise.format(receipt_at=self.receipt_at)]
 
+    def _also_null(self) -> str:
+        """Return the reason of NULL in a few words."""
+        unbounded = [note for note in self.receipt.missing if phrases.says_null(note)]
+        is_hidden = unbounded == [words.HIDDEN_GROUPS] and not self.unknown
+        return screen_words.ALSO_HIDDEN if is_hidden else screen_words.ALSO_NULL
+
     def _nulls(self) -> Iterator[str]:
         """Yield wordings of the reason why columns have NULL; none if no column has."""
         unbounded = [note for note in self.receipt.missing if phrases.says_null(note)]
@@ -272,6 +278,14 @@ class Screen:
             yield from self._sentences([*unbounded, *sentences], screen_words.NULLS)
 
     def _error(self) -> list[str]:
+        """Return wordings of the coverage of intervals, and of numbers without; empty if there is nothing to say."""
+        printed, without = self.printed, phrases.no_interval(self.receipt.notes)
+        if without and not (printed.has_half_widths or printed.has_ends or printed.end_columns):
+            # the widths of numbers that the answer does not show would seem to be those of numbers that it shows
+            return [without]
+        return [f"{one}; {without}" if without else one for one in self._covered()]
+
+    def _covered(self) -> list[str]:
         """Return wordings of the coverage of intervals; empty if no interval is known."""
         printed = self.printed
         ends = [screen_words.HALF_WIDTHS] * printed.has_half_widths + [screen_words.ENDS] * printed.has_ends

@@ -14,11 +14,13 @@ WIDTHS = Sentence("the noise is {widths|± 18.7 for aircraft} with 95 % probabil
 NOT_BOUNDS = Sentence(", not uncounted rows or values cut by bounds")
 NOT_CUT = Sentence(", not what bounds cut")
 NOT_LEFT_OUT = Sentence(", not what is left out")
+NO_INTERVAL = Sentence("no interval for {columns|ratio}")
 LESS_FOR = Sentence(", less for rows that {clause|HAVING} picks")
 LESS_FOR_SOME = Sentence(", less for picked rows")
 """Both of the probability in the line below a printed answer."""
 ALL_INTERVALS = Sentence("intervals")
 ALSO_NULL = Sentence("NULL: no value is known")
+ALSO_HIDDEN = Sentence("NULL may be a group that is not shown")
 ALL_UNKNOWN_IN = Sentence("NULL in {columns|mean and spread}: the 95 % intervals cover all possible values")
 NULLS = Sentence("NULL in some columns; {receipt_at|answer.receipt} says why")
 MORE = Sentence("{count|2} more in {receipt_at|answer.receipt}")

@@ -129,10 +129,11 @@ OF_UNIT = Sentence(
     "of unit {unit|patient} rho {rho|0.1} was charged, and this answer alone has epsilon {epsilon|1} at delta "
     "{delta|1e-08}"
 )
-COMPUTED_OF_PARTS = Sentence(
-    "the rows are computed from several private answers: a group that one of them does not show may exist, and counts "
-    "as missing in EXCEPT, NOT IN and outer joins"
+HIDDEN_GROUPS = Sentence("NULL, and rows of EXCEPT or NOT IN, may be groups that an answer does not show")
+COMPARED_WITH = Sentence(
+    "rows of part {number|2} are compared with {value|52.42}, a noisy number: {text|SELECT avg(cost) FROM visits}"
 )
+NO_INTERVAL = Sentence("no interval is known of {columns|ratio}, which the text computes from released numbers")
 NONE_PASSED = Sentence("no noisy count passed the threshold of {thresholds|57.68} units ({unit|patient})")
 NONE_PASSED_ANY = Sentence("no noisy count passed the thresholds of {thresholds|9 and 7} units ({unit|patient})")
 NONE_EXCEEDED = Sentence(
@@ -343,9 +344,11 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         OTHER_ROW_HOLDS,
         SETS_ADD_UP,
         SETS_APART,
-        COMPUTED_OF_PARTS,
+        HIDDEN_GROUPS,
     ),
     "error": (
+        NO_INTERVAL,
+        COMPARED_WITH,
         LARGEST_ERROR,
         LARGEST_OF_SETS,
         PARTIAL_SUMS,

@@ -13,17 +13,18 @@ from typing import Protocol
 
 from dpsql.cascade.reader import Reader
 from dpsql.engine import Engine, Sandbox
-from dpsql.errors import DpsqlError, SchemaError, UnsupportedQueryError
-from dpsql.features.private_parts import divided, levels_asked
+from dpsql.errors import DpsqlError, Refusal, SchemaError, UnsupportedQueryError
+from dpsql.features.private_parts import OfferedPart, divided, levels_asked, served_now
 from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, FoundBounds, OutputColumn, PrivateQuery, QueryOptions, Request
 from dpsql.model.refusals import Refusals
 from dpsql.plan.composition.outer import OuterStatement, Source, check_literals, read_outer
-from dpsql.plan.composition.parts import Composition, Part, compose
+from dpsql.plan.composition.parts import Composition, Part, PublicTable, compose
 from dpsql.plan.environment.policy_view import environment
 from dpsql.receipts.result import Result
 from dpsql.release.runtime import Runtime
 from dpsql.session.declare import StateAccess
+from dpsql.session.scalar_values import PlannedScalar, planned_scalar
 from dpsql.sql.column_names import distinct_names
 from dpsql.sql.options import read_options
 from dpsql.sql.statements import SelectStatement
@@ -85,6 +86,7 @@ class PlannedPart:
         statement: the query as a statement of its own.
         options: those beside it, with its share of the level.
         query: the plan.
+        scalars: the numbers that its rows wait for.
 
     """
 
@@ -92,6 +94,7 @@ class PlannedPart:
     statement: SelectStatement
     options: Options
     query: PrivateQuery
+    scalars: tuple[PlannedScalar, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -111,6 +114,7 @@ class ComposedPlan:
     Attributes:
         composition: the text taken apart.
         parts: its private queries.
+        sources: what the outer statement reads, the parts first.
         outer: the outer statement.
         requests: of all parts of a unit together, by units.
         state: policy, ledger and stored points.
@@ -120,6 +124,7 @@ class ComposedPlan:
 
     composition: Composition
     parts: tuple[PlannedPart, ...]
+    sources: tuple[Source, ...]
     outer: OuterStatement
     requests: Mapping[str, Request]
     state: State
@@ -161,31 +166,52 @@ def composed_plan(
         if composition is None:
             return None
         if isinstance(composition, Part):
-            return _as_part(statement, composition)
-        planner = _Planner(runner, statement, reader, engine, outside)
+            return as_part(statement, composition)
+        public = [_public(one) for one in composition.tables]
+        planner = _Planner(runner, statement, reader, engine, outside, public)
         whole = planner.whole_options(composition, options)
         plans, requests = planner.plan_parts(composition.parts, whole, options)
-        sources = [Source(planned.part.name, _columns(planned)) for planned in plans]
-        sources += [Source(one.name, one.schema.columns) for one in composition.tables]
+        sources = [*(source_of(planned) for planned in plans), *public]
         outer = read_outer(composition.outer, sources, outside, planner.refusals)
         if plans:
             # what fails on a literal fails before the parts are paid for
             check_literals(composition.outer, sources, outside, planner.refusals)
-    return ComposedPlan(composition, tuple(plans), outer, requests, state, cleared)
+    return ComposedPlan(composition, tuple(plans), tuple(sources), outer, requests, state, cleared)
 
 
-def _columns(part: PlannedPart) -> list[Column]:
-    """Return the columns of a part as the outer statement reads them."""
-    return [Column(name, one.type, True) for name, one in zip(part.names, part.query.shown, strict=True)]
+def source_of(part: PlannedPart) -> Source:
+    """Return a part as the outer statement reads it."""
+    query, names = part.query, part.names
+    columns = [Column(name, one.type, True) for name, one in zip(names, query.shown, strict=True)]
+    keys = {f'"key_{place}"' for place in range(len(query.keys))}
+    shown = () if query.after else query.first.finish.columns
+    return Source(
+        part.part.name,
+        columns,
+        frozenset(name for name, one in zip(names, shown, strict=False) if one.sql in keys),
+        tuple(place for place, one in enumerate(shown) if one.estimate is not None),
+    )
+
+
+def _public(table: PublicTable) -> Source:
+    """Return a public table as the outer statement reads it."""
+    return Source(table.name, table.schema.columns, frozenset(one.name for one in table.schema.columns))
 
 
 class _Planner:
     """Plans the parts of one text for one reader in one snapshot of the catalog."""
 
     def __init__(
-        self, runner: Runner, statement: SelectStatement, reader: str, engine: Engine, outside: Environment
+        self,
+        runner: Runner,
+        statement: SelectStatement,
+        reader: str,
+        engine: Engine,
+        outside: Environment,
+        public: Sequence[Source],
     ) -> None:
         self._statement = statement
+        self._public = public
         self._plan = partial(runner.plan, reader=reader, engine=engine)
         self._outside = outside
         self.refusals = Refusals(statement.text)
@@ -214,7 +240,8 @@ class _Planner:
 
         """
         given = _as_given(whole)
-        plans = [self._planned(part, _options_of(part, given, beside)) for part in parts]
+        plans = self._planned(parts, [_options_of(part, given, beside) for part in parts])
+        options = [plan.options for plan in plans]
         units = defaultdict[str, list[int]](list)
         for place, plan in enumerate(plans):
             units[plan.unit].append(place)
@@ -227,13 +254,40 @@ class _Planner:
             others = [plans[place].query for place in places if place not in shared]
             shares = self._shares(requests[unit], [plans[place].query for place in shared], others, whole)
             for place, share in zip(shared, shares, strict=True):
-                plans[place] = self._planned(parts[place], _with_level(plans[place].options, share))
+                options[place] = _with_level(options[place], share)
+        if options != [plan.options for plan in plans]:
+            plans = self._planned(parts, options)
         return plans, requests
 
-    def _planned(self, part: Part, options: Options) -> PlannedPart:
-        statement = _as_part(self._statement, part)
-        query, *_ = self._plan(statement, options)
-        return PlannedPart(part, statement, options, query)
+    def _planned(self, parts: Sequence[Part], options: Sequence[Options]) -> list[PlannedPart]:
+        """Return the plans of the parts, each after those whose numbers it waits for."""
+        plans: list[PlannedPart] = []
+        served: dict[str, OfferedPart] = {}
+        is_waited_for = {name for part in parts for one in part.waits for name in one.reads}
+        for part, own in zip(parts, options, strict=True):
+            sources = [*map(source_of, plans), *self._public]
+            scalars = tuple(planned_scalar(one, served, sources, self._outside, self.refusals) for one in part.waits)
+            fillings = {one.scalar.name: one.filling(served) for one in scalars}
+            statement = as_part(self._statement, part.filled(fillings) if fillings else part)
+            query, state, cleared = self._plan_part(part, statement, own)
+            plans.append(PlannedPart(part, statement, own, query, scalars))
+            if part.name in is_waited_for:
+                served[part.name] = served_now(query, state, cleared)
+        return plans
+
+    def _plan_part(
+        self, part: Part, statement: SelectStatement, options: Options
+    ) -> tuple[PrivateQuery, State, Reader]:
+        """Plan a part; a name that it does not know may be of the query around it, which is refused by name."""
+        try:
+            return self._plan(statement, options)
+        except SchemaError as error:
+            if not part.is_inside:
+                raise
+            refused = error
+        hint = "A private query is answered once, and reads no column of the query around it: group by it, and join."
+        message = str(refused).removeprefix(f"{refused.span}: ").removesuffix(refused.hint).rstrip()
+        raise UnsupportedQueryError([Refusal("after", message, hint, refused.span)])
 
     def _shares(
         self, request: Request, queries: Sequence[PrivateQuery], others: Sequence[PrivateQuery], whole: QueryOptions
@@ -273,7 +327,7 @@ class _Planner:
         return [{"rho": share.rho or 0.0, "delta": share.delta} for share in shares]
 
 
-def _as_part(statement: SelectStatement, part: Part) -> SelectStatement:
+def as_part(statement: SelectStatement, part: Part) -> SelectStatement:
     """Return a part of a text as a statement; plans are kept by its SQL, because the text has other parts."""
     return SelectStatement(part.tree, statement.text, (*statement.parameters, part.sql, part.given), is_part=True)
 

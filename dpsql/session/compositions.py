@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 
 from dpsql.cascade.reader import CURATOR
-from dpsql.errors import DpsqlError
+from dpsql.errors import DpsqlError, ReleaseError
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.private_parts import (
     OfferedPart,
@@ -24,15 +24,19 @@ from dpsql.features.private_parts import (
     offered,
     price_together,
     require_part,
+    served_now,
 )
 from dpsql.model.environment import SOURCE_ROWS
 from dpsql.model.private_query import OutputColumn
-from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt
+from dpsql.plan.composition.ends import HIGH, LOW
+from dpsql.plan.composition.parts import Part
+from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt, renamed, with_outer_notes
+from dpsql.receipts.layout import Layout
 from dpsql.receipts.receipt import Receipt
 from dpsql.receipts.result import Result
 from dpsql.session.around_answers import computed
 from dpsql.session.budget_table import standing_of
-from dpsql.session.composition_plan import ComposedPlan, Options, Runner, composed_plan
+from dpsql.session.composition_plan import ComposedPlan, Options, PlannedPart, Runner, as_part, composed_plan
 from dpsql.session.free_texts import postpone_free_text
 from dpsql.session.lookups import text_table
 from dpsql.sql.statements import SelectStatement
@@ -42,10 +46,13 @@ from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem
 class Composed:
     """A text with several parts, planned for one reader."""
 
-    def __init__(self, runner: Runner, plan: ComposedPlan, reader: str) -> None:
+    def __init__(self, runner: Runner, plan: ComposedPlan, statement: SelectStatement, reader: str) -> None:
         self._runner = runner
         self._plan = plan
+        self._whole = statement
         self._asks = reader
+        self._statements: dict[int, SelectStatement] = {}
+        self._numbers: dict[str, tuple[tuple[str, str], ...]] = {}
 
     @classmethod
     def of(
@@ -60,7 +67,7 @@ class Composed:
         plan = composed_plan(runner, statement, options, reader, refused)
         if isinstance(plan, SelectStatement):
             return WithValues(runner, plan, options, reader)
-        return None if plan is None else cls(runner, plan, reader)
+        return None if plan is None else cls(runner, plan, statement, reader)
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
@@ -80,19 +87,58 @@ class Composed:
             postpone_free_text()
         public = self._runner.engine.copied([one.schema for one in plan.composition.tables])
         parts = self._require()
-        # a statistic that two parts read is drawn at its higher level first
-        order = sorted(range(len(parts)), key=lambda place: -_presence_nano(parts[place]))
+        order = self._order(parts)
         ordered = [parts[place] for place in order]
         items = {order[place]: found for place, found in first_items(ordered).items()}
         charged = self._charge(parts, items)
+        tables = dict(zip((one.name for one in plan.composition.tables), public, strict=True))
         for place in order:
             part, paid = plan.parts[place], charged.part(items.get(place, ()))
-            results[place] = self._runner.answer_once(part.statement, part.options, self._asks, timeout_seconds, paid)
-        tables = [results[place].arrow().rename_columns(part.names) for place, part in enumerate(plan.parts)]
-        table = self._computed([*tables, *public])
+            statement = self._statements[place] = self._with_numbers(part, tables) if part.scalars else part.statement
+            results[place] = self._runner.answer_once(statement, part.options, self._asks, timeout_seconds, paid)
+            tables[part.part.name] = self._rows_of(place, results[place])
+        table = self._computed([tables[source.name] for source in plan.sources])
         if not results:
             return Result(table)
         return self._with_receipt(table, [results[place] for place in range(len(plan.parts))])
+
+    def _order(self, parts: Sequence[OfferedPart]) -> list[int]:
+        """Return the places of the parts in the order in which they are released.
+
+        A statistic that two parts read is drawn at its higher level first. Parts that wait for numbers come last, as
+        they stand in the text: each after those that it waits for.
+        """
+
+        def key(place: int) -> tuple[bool, int, int]:
+            waits = bool(self._plan.parts[place].scalars)
+            return waits, place if waits else 0, -_presence_nano(parts[place])
+
+        return sorted(range(len(parts)), key=key)
+
+    def _with_numbers(self, part: PlannedPart, tables: Mapping[str, pa.Table]) -> SelectStatement:
+        """Return a part with the values of the numbers that its rows wait for.
+
+        Raises:
+            ReleaseError: others released such a number at another level meanwhile; charges stay and pay for asking
+                again.
+
+        """
+        plan, served = self._plan, {}
+        for place, one in enumerate(plan.parts):
+            if one.part.name in {name for scalar in part.scalars for name in scalar.sources}:
+                query, state, cleared = self._runner.plan(self._statements[place], one.options, self._asks)
+                served[one.part.name] = served_now(query, state, cleared)
+        found = {one.scalar.name: one.known(served, tables) for one in part.scalars}
+        asked = as_part(self._whole, part.part.filled({name: replace(one, value=None) for name, one in found.items()}))
+        if asked.parameters != part.statement.parameters:
+            raise ReleaseError(
+                "others released a number that this text compares rows with at another level meanwhile; what was "
+                "charged pays for asking again"
+            )
+        self._numbers[part.part.name] = tuple(
+            (one.scalar.sql, found[one.scalar.name].value or "NULL") for one in part.scalars
+        )
+        return as_part(self._whole, part.part.filled(found))
 
     def explained(self) -> Result:
         """Return the plan of each part, and the price of all; reads and spends nothing."""
@@ -153,35 +199,77 @@ class Composed:
         rows = {f"{SOURCE_ROWS}{place}": table for place, table in enumerate(tables)}
         return computed(self._plan.outer.sql, rows, len(self._plan.parts))
 
+    def _rows_of(self, place: int, result: Result) -> pa.Table:
+        """Return the rows of a part, with the ends of its numbers if the outer statement reads them."""
+        part, table = self._plan.parts[place], result.arrow()
+        named = dict(zip(part.names, table.columns, strict=True))
+        for number in self._plan.sources[place].numbers if self._plan.outer.has_ends else ():
+            ends = result.layout.interval(table.column_names[number]) if result.layout else None
+            none = pa.nulls(table.num_rows, pa.float64())
+            named |= dict(zip((f"{LOW}{number}", f"{HIGH}{number}"), ends or (none, none), strict=True))
+        return pa.table(named)
+
+    def _layout(self, table: pa.Table) -> Layout:
+        """Return the layout of the computed table: its keys, and the ends of numbers that pass through."""
+        outer = self._plan.outer
+        names = [one.name for one in outer.columns]
+        first = len(names)
+        ends = {
+            f"{end} {names[place]}": table.column(first + 2 * number + side)
+            for number, place in enumerate(outer.numbers)
+            if names.count(names[place]) == 1
+            for side, end in enumerate(("low", "high"))
+        }
+        keys = tuple(name for name, one in zip(names, outer.outputs, strict=False) if one.is_key)
+        return Layout(keys, is_cut=False, units=None, ends=pa.table(ends))
+
+    def _passing(self, place: int) -> dict[str, str]:
+        """Return the columns of a part that pass through the outer statement, each with what it is called there."""
+        part, outer = self._plan.parts[place], self._plan.outer
+        shown = part.query.shown
+        return {
+            shown[origin.column].name: column.name
+            for output, column in zip(outer.outputs, outer.columns, strict=False)
+            for origin in output.origins
+            if origin.part == part.part.name
+        }
+
     def _with_receipt(self, table: pa.Table, results: Sequence[Result]) -> Result:
         """Return the answer with the receipt of all parts."""
         plan = self._plan
-        receipts = [one.receipt for one in results if one.receipt]
+        receipts = [renamed(one.receipt, self._passing(place)) for place, one in enumerate(results) if one.receipt]
         if len(receipts) == 1:
-            receipt = receipts[0].of_computed
+            (receipt,) = receipts
         else:
             terms = {unit: self._terms(unit, receipts) for unit in plan.requests}
-            texts = [planned.part.sql for planned in plan.parts]
             parts = [
-                ReleasedPart(text, one, planned.unit)
-                for text, one, planned in zip(texts, receipts, plan.parts, strict=True)
+                ReleasedPart(
+                    Part.of("", self._statements[place].tree).sql,
+                    receipt,
+                    planned.unit,
+                    self._numbers.get(planned.part.name, ()),
+                )
+                for place, (receipt, planned) in enumerate(zip(receipts, plan.parts, strict=True))
             ]
             name = hashlib.sha256("\n".join(sorted(one.query_hash for one in receipts)).encode()).hexdigest()
-            receipt = composed_receipt(parts, terms, name)
+            passed = {plan.outer.columns[place].name for place in plan.outer.numbers}
+            receipt = composed_receipt(parts, terms, name, passed)
+        receipt = with_outer_notes(receipt, plan.outer.computed, leaves_out=plan.outer.leaves_out)
         asked = next(iter(plan.requests.values()))
         receipt = replace(receipt, asked_by="epsilon" if asked.rho is None else "rho")
         standing = None
         if len(plan.requests) == 1:
             reader = None if plan.reader.name == CURATOR else plan.reader.name
             standing = partial(standing_of, plan.state, receipt.unit, receipt.query_hash, reader)
-        return Result(table, receipt, None, standing)
+        shown = table.select(list(range(len(plan.outer.columns))))
+        return Result(shown, receipt, self._layout(table), standing)
 
     def _terms(self, unit: str, receipts: Sequence[Receipt]) -> UnitTerms:
         """Return the guarantee of all parts of a unit, as they are stored now."""
         plan, offers, caps = self._plan, [], dict[int, float]()
         for number, place in enumerate(plan.of_unit(unit)):
             part = plan.parts[place]
-            query, state, cleared = self._runner.plan(part.statement, part.options, self._asks)
+            query, state, cleared = self._runner.plan(self._statements[place], part.options, self._asks)
             offers.append(offered(query, state, cleared).offers)
             cap = receipts[place].most_rho
             if cap is not None:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from dpsql.model.environment import folded
 from dpsql.model.refusals import Refusals
 from dpsql.operations.trees import map_tree
-from dpsql.sql.clauses import conjuncts
+from dpsql.sql.clauses import conjuncts, is_aggregate_call
 from dpsql.sql.column_names import column_name
 
 _HIDDEN = "dpsql_value_"
@@ -51,6 +51,44 @@ def outputs_of(select: exp.Select) -> list[exp.Expr]:
     return [*select.expressions, *(select.args[name] for name in _OUTPUTS if select.args.get(name))]
 
 
+def queries_of_groups(select: exp.Select) -> list[exp.Query]:
+    """Return the queries in what is computed of groups: not those in aggregates and in keys, which are of rows."""
+    keys = _keys_among(select)
+    return [
+        query
+        for root in outputs_of(select)
+        if not any(root is key for key in keys)
+        for query in outermost_queries(root)
+        if not _is_in_aggregate(query, root)
+    ]
+
+
+def _is_in_aggregate(query: exp.Expr, root: exp.Expr) -> bool:
+    node = query.parent
+    while node is not None and node is not root.parent:
+        if is_aggregate_call(node) and not isinstance(node, exp.Window):
+            return True
+        node = node.parent
+    return False
+
+
+def _keys_among(select: exp.Select) -> list[exp.Expr]:
+    """Return the items of the select list that GROUP BY names, by place, alias or text."""
+    group, items = select.args.get("group"), select.expressions
+    if group is None:
+        return []
+    if group.args.get("all"):
+        return [item for item in items if not any(map(is_aggregate_call, item.walk()))]
+    found = []
+    for term in group.expressions:
+        for place, item in enumerate(items, start=1):
+            is_place = isinstance(term, exp.Literal) and not term.is_string and term.name == str(place)
+            is_alias = isinstance(term, exp.Column) and not term.table and folded(term.name) == folded(item.alias)
+            if is_place or is_alias or term == item.unalias():
+                found.append(item)
+    return found
+
+
 def lift(select: exp.Select, refusals: Refusals) -> tuple[exp.Select, exp.Select] | None:
     """Split a private query whose outputs name other queries.
 
@@ -66,7 +104,7 @@ def lift(select: exp.Select, refusals: Refusals) -> tuple[exp.Select, exp.Select
         UnsupportedQueryError: QUALIFY names another query.
 
     """
-    if not any(root.find(exp.Query) for root in outputs_of(select)):
+    if not queries_of_groups(select):
         return None
     qualify = select.args.get("qualify")
     if qualify and qualify.find(exp.Query):

@@ -6,8 +6,9 @@ expressions, aggregates and windows from the lists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -16,12 +17,14 @@ from dpsql.model.environment import SOURCE_ROWS, Column, Environment
 from dpsql.model.private_query import OutputColumn
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
+from dpsql.plan.composition.ends import HIGH, LOW, Origin, Output, trace, with_ends
 from dpsql.plan.composition.series import is_series
 from dpsql.sql.around_queries import QUERY_PARTS, is_median
 from dpsql.sql.outer_literals import check_outer_literals
 from dpsql.sql.row_rules import check_node
 
 _NOTHING = "dpsql_nothing"
+_NUMBER = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|DECIMAL")
 _MOST_READINGS = 40
 _PARTS: tuple[type, ...] = (
     *QUERY_PARTS,
@@ -47,11 +50,33 @@ class Source:
     Attributes:
         name: under which the statement reads it.
         columns: its columns.
+        keys: names of those that are keys of an answer, or columns of a public table.
+        numbers: places of those that are numbers with intervals.
 
     """
 
     name: str
     columns: Sequence[Column]
+    keys: frozenset[str] = frozenset()
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def outputs(self) -> list[Output]:
+        """Its columns as they are traced."""
+        return [
+            Output(
+                one.name,
+                frozenset({Origin(self.name, place)}) if place in self.numbers else frozenset(),
+                one.name in self.keys,
+            )
+            for place, one in enumerate(self.columns)
+        ]
+
+    @property
+    def with_ends(self) -> Source:
+        """The source with both ends of its numbers after its columns."""
+        ends = [Column(f"{end}{place}", "DOUBLE", True) for place in self.numbers for end in (LOW, HIGH)]
+        return replace(self, columns=(*self.columns, *ends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +86,33 @@ class OuterStatement:
     Attributes:
         sql: reads the rows of each source under `SOURCE_ROWS` and its place.
         columns: those that it shows.
+        outputs: what passes through them; empty if that is not known.
+        leaves_out: whether a group that an answer does not show seems to be missing: after an outer or anti join,
+            EXCEPT and NOT IN.
+        has_ends: whether the statement reads sources with ends, and shows those of its numbers after its columns.
 
     """
 
     sql: str
     columns: tuple[OutputColumn, ...]
+    outputs: tuple[Output, ...] = ()
+    leaves_out: bool = False
+    has_ends: bool = False
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """Names of the columns with numbers that are computed, of which no interval is known."""
+        traced = self.outputs or (Output(""),) * len(self.columns)
+        return tuple(
+            column.name
+            for column, one in zip(self.columns, traced, strict=True)
+            if _NUMBER.match(column.type) and not one.is_key and not one.origins
+        )
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Places of the columns with ends."""
+        return tuple(place for place, one in enumerate(self.outputs) if one.origins) if self.has_ends else ()
 
 
 def read_outer(
@@ -100,8 +147,25 @@ def read_outer(
         shown = environment.schemas.bind_after(_NOTHING, [Column("nothing", "INTEGER", True)], empty)
     except SchemaError as error:
         raise SchemaError(str(error), span=span_of(outer, refusals.text)) from None
-    sql = _with_sources(outer, sources, [_rows(place, source) for place, source in enumerate(sources)])
-    return OuterStatement(sql, tuple(OutputColumn(name, quote(name), kind) for name, kind in shown))
+    columns = tuple(OutputColumn(name, quote(name), kind) for name, kind in shown)
+    known = {source.name: source.outputs for source in sources}
+    outputs = tuple(trace(outer, known) or ())
+    widened = with_ends(outer, known)
+    read = [source.with_ends for source in sources] if widened else sources
+    rows = [_rows(place, source) for place, source in enumerate(read)]
+    sql = _with_sources(widened or outer, read, rows)
+    return OuterStatement(sql, columns, outputs, leaves_out=_leaves_out(outer), has_ends=bool(widened))
+
+
+def _leaves_out(outer: exp.Query) -> bool:
+    """Check that a statement has an outer or anti join, EXCEPT, or NOT before IN or EXISTS."""
+    joins = {str(join.args.get(name) or "") for join in outer.find_all(exp.Join) for name in ("side", "kind")}
+    tests = (one.this.unnest() for one in outer.find_all(exp.Not))
+    return bool(
+        joins & {"LEFT", "RIGHT", "FULL", "ANTI"}
+        or outer.find(exp.Except)
+        or any(isinstance(test, exp.Exists) or (isinstance(test, exp.In) and test.args.get("query")) for test in tests)
+    )
 
 
 def check_literals(outer: exp.Query, sources: Sequence[Source], environment: Environment, refusals: Refusals) -> None:

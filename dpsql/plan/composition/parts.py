@@ -7,7 +7,8 @@ its rows are: rows of units, an answer, or public.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -17,16 +18,17 @@ from dpsql.operations.dialect import to_sql
 from dpsql.plan.composition.kinds import QueryRows, Rows
 from dpsql.plan.composition.lift import lift, queries_in
 from dpsql.plan.composition.public_values import Values, values_of
+from dpsql.plan.composition.scalars import Filling, Scalar, filled
 from dpsql.plan.composition.series import is_series
-from dpsql.plan.composition.values_inside import put_values
-from dpsql.sql.around_queries import drop_unused, needed_queries
+from dpsql.plan.composition.values_inside import put_values, with_needed
+from dpsql.sql.around_queries import drop_unused
 from dpsql.sql.clauses import is_plain_table, sources_of
 from dpsql.sql.source.scope import Scope
 from dpsql.sql.statements import SelectStatement
 
 MOST_PARTS = 20
 """Most private subqueries of a text."""
-_PART, _PUBLIC = "dpsql_part_", "dpsql_public_"
+_PART, _PUBLIC, _SCALAR = "dpsql_part_", "dpsql_public_", "dpsql_scalar_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +40,20 @@ class Part:
         tree: its SELECT, with the queries of WITH that it reads.
         sql: its text without options.
         given: its options as text; empty if it has none.
+        waits: the numbers that its rows are compared with, which are answers of parts before it.
+        is_inside: whether it is inside an expression of another query.
 
     """
 
     name: str
-    tree: exp.Select
+    tree: exp.Query
     sql: str
     given: str = ""
+    waits: tuple[Scalar, ...] = ()
+    is_inside: bool = False
 
     @classmethod
-    def of(cls, name: str, tree: exp.Select) -> Part:
+    def of(cls, name: str, tree: exp.Query) -> Part:
         """Return a private query under a name; the tree is not changed."""
         bare, given = tree.copy(), list[str]()
         for select in bare.find_all(exp.Select):
@@ -59,6 +65,13 @@ class Part:
                 given.append(";")
                 select.set("hint", None)
         return cls(name, tree, to_sql(bare), ", ".join(given))
+
+    def filled(self, fillings: Mapping[str, Filling]) -> Part:
+        """Return the part with values for the numbers that it waits for, by their names."""
+        part = Part.of(self.name, filled(self.tree, fillings))
+        # the identity of a number is no part of the text
+        marks = ", ".join(f"{name}: {one.identity}" for name, one in fillings.items())
+        return replace(part, given=f"{part.given} {marks}", waits=self.waits)
 
     @property
     def options(self) -> frozenset[str]:
@@ -128,7 +141,8 @@ def compose(statement: SelectStatement, environment: Environment) -> Composition
     root: exp.Query = whole.this
     hint = root.args.get("hint")
     root.set("hint", None)
-    if composer.release(root, Scope({}, 0)) is Rows.OF_UNITS:
+    kind = composer.release(root, Scope({}, 0))
+    if kind is Rows.OF_UNITS and len(composer.parts) == 1:
         (part,) = composer.parts.values()
         part.tree.set("hint", hint)
         return part if composer.has_values else None
@@ -146,6 +160,7 @@ class _Composer:
     rows: QueryRows
     parts: dict[tuple[str, str], Part] = field(default_factory=dict)
     tables: dict[str, PublicTable] = field(default_factory=dict)
+    scalars: dict[str, Scalar] = field(default_factory=dict)
     has_values: bool = False
     _released: set[int] = field(default_factory=set)
     _read: set[int] = field(default_factory=set)
@@ -186,11 +201,12 @@ class _Composer:
 
     def _release_private(self, select: exp.Select, scope: Scope, inner: Scope) -> Rows:
         """Replace a query of rows of units by a reading of its answer, and by what is computed around it."""
-        tree = self._by_itself(select, scope)
-        self.has_values |= put_values(tree, self.rows, self._public)
+        tree = with_needed(select, scope)
+        put = put_values(tree, self.rows, self._public, self._wait)
+        self.has_values |= put.has_values
         lifted = lift(tree, self.refusals)
         if lifted is None:
-            self._add_part(tree, select)
+            self._add_part(tree, select, put.waits)
             return Rows.OF_UNITS
         outer, private = lifted
         private.set("with_", tree.args.get("with_"))
@@ -198,7 +214,7 @@ class _Composer:
         # what stands around it may read the queries that WITH names
         outer.set("with_", select.args.get("with_"))
         select.replace(outer)
-        self._add_part(private, private)
+        self._add_part(private, private, put.waits)
         self._release_inside(outer, inner)
         return Rows.ANSWER
 
@@ -211,14 +227,16 @@ class _Composer:
         tables = [(one.name, one.schema) for one in inner.tables.values()]
         return values_of(whole.this, tables, self.environment, self.refusals, query)
 
-    def _by_itself(self, query: exp.Select, scope: Scope) -> exp.Select:
-        """Return a copy of a query with all queries of WITH that it reads."""
-        tree = query.copy()
-        needed = needed_queries(tree, {name: cte for name, (cte, _) in scope.queries.items()})
-        if needed:
-            own = tree.args.get("with_") or exp.With(expressions=[])
-            tree.set("with_", exp.With(expressions=[*needed, *own.expressions]))
-        return tree
+    def _wait(self, query: exp.Query) -> Scalar:
+        """Return a query of one number, which stands by itself, as something that rows of a part wait for."""
+        sql = Part.of("", query).sql
+        if sql not in self.scalars:
+            whole, before = exp.Subquery(this=query.copy()), len(self.parts)
+            self.release(whole.this, Scope({}, 0))
+            self._mark_inside(before)
+            self.drop_unread(whole.this)
+            self.scalars[sql] = Scalar(f"{_SCALAR}{len(self.scalars)}", sql, whole.this, query)
+        return self.scalars[sql]
 
     def _release_inside(self, select: exp.Select, scope: Scope) -> list[Rows]:
         """Rewrite the queries in expressions of a SELECT."""
@@ -228,9 +246,15 @@ class _Composer:
             inner = query
             before = len(self.parts)
             found.append(self.release(inner, scope))
+            self._mark_inside(before)
             for part in list(self.parts.values())[before:]:
                 self._refuse_correlated(part, names)
         return found
+
+    def _mark_inside(self, before: int) -> None:
+        """Mark the parts that were added after the first ones."""
+        for key, part in list(self.parts.items())[before:]:
+            self.parts[key] = replace(part, is_inside=True)
 
     def _release_source(self, source: exp.Expr, scope: Scope) -> None:
         for join in source.args.get("joins") or ():
@@ -282,9 +306,9 @@ class _Composer:
         alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))
         table.replace(exp.Table(this=exp.to_identifier(known.name, quoted=True), alias=alias))
 
-    def _add_part(self, tree: exp.Select, place: exp.Expr) -> None:
+    def _add_part(self, tree: exp.Select, place: exp.Expr, waits: tuple[Scalar, ...]) -> None:
         """Put a reading of the answer of a private query in a place of the text."""
-        part = Part.of(f"{_PART}{len(self.parts)}", tree.copy())
+        part = replace(Part.of(f"{_PART}{len(self.parts)}", tree.copy()), waits=waits)
         key = (part.sql, part.given)
         if key not in self.parts:
             if len(self.parts) == MOST_PARTS:

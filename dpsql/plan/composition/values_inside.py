@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sqlglot import exp
 
@@ -16,37 +17,56 @@ from dpsql.model.environment import folded
 from dpsql.model.refusals import Refusals
 from dpsql.plan.composition.correlated import as_test
 from dpsql.plan.composition.kinds import QueryRows, Rows
-from dpsql.plan.composition.lift import outermost_queries, outputs_of, queries_in
+from dpsql.plan.composition.lift import queries_in, queries_of_groups
 from dpsql.plan.composition.public_values import Values, as_list, as_scalar, as_source
+from dpsql.plan.composition.scalars import Scalar
 from dpsql.plan.composition.series import is_series
 from dpsql.sql.around_queries import needed_queries
 from dpsql.sql.clauses import conjuncts, sources_of
 from dpsql.sql.source.scope import Scope
 
+Query = TypeVar("Query", bound=exp.Query)
 Read = Callable[[exp.Query], Values]
 """Returns the rows of a public query that stands by itself."""
+Wait = Callable[[exp.Query], Scalar]
+"""Returns a private query of one number, which stands by itself, as something that rows wait for."""
 
 
-def put_values(tree: exp.Select, rows: QueryRows, read: Read) -> bool:
-    """Put values in place of public queries in a private query, in place; return whether there was one.
+@dataclass(frozen=True, slots=True)
+class Put:
+    """What was put into a private query.
+
+    Attributes:
+        has_values: whether values of public queries were.
+        waits: the private queries of one number that its rows wait for.
+
+    """
+
+    has_values: bool
+    waits: tuple[Scalar, ...]
+
+
+def put_values(tree: exp.Select, rows: QueryRows, read: Read, wait: Wait) -> Put:
+    """Put values in place of public queries in a private query, and lists in place of private numbers, in place.
 
     Args:
         tree: the private query, with all queries of WITH that it reads.
         rows: says what the rows of queries are.
         read: returns the rows of a public query.
+        wait: returns a private query of one number as something that rows wait for.
 
     Raises:
         SchemaError: a table is too large to be copied.
-        UnsupportedQueryError: a public query has too many rows, or a private answer is read inside private rows.
+        UnsupportedQueryError: a public query has too many rows, or rows are compared with a list of private answers.
 
     """
     # a fresh tree has scopes of its own
-    inside = _Inside(QueryRows(rows.environment, rows.refusals), rows.refusals, read)
+    inside = _Inside(QueryRows(rows.environment, rows.refusals), rows.refusals, read, wait)
     whole = exp.Subquery(this=tree)
     inside.visit(tree, Scope({}, 0), is_whole=True)
     tree.pop()
     del whole
-    return inside.is_changed
+    return Put(inside.is_changed, tuple(inside.waits.values()))
 
 
 @dataclass
@@ -56,7 +76,9 @@ class _Inside:
     rows: QueryRows
     refusals: Refusals
     read: Read
+    wait: Wait
     is_changed: bool = False
+    waits: dict[str, Scalar] = field(default_factory=dict)
     _lists: int = 0
 
     def visit(self, query: exp.Expr, scope: Scope, *, is_whole: bool = False) -> None:
@@ -110,7 +132,7 @@ class _Inside:
         return as_source(self.read(query), named, self.refusals, query)
 
     def _visit_expressions(self, select: exp.Select, scope: Scope, *, is_whole: bool) -> None:
-        outputs = {id(query) for root in outputs_of(select) for query in outermost_queries(root)} if is_whole else set()
+        outputs = set(map(id, queries_of_groups(select))) if is_whole else set()
         where = select.args.get("where")
         alone = {id(_tested(one)) for one in conjuncts(where.this)} if where else set()
         for query in list(queries_in(select)):
@@ -121,12 +143,23 @@ class _Inside:
             elif kind is Rows.OF_UNITS:
                 self.visit(query, scope)
             elif id(query) not in outputs:
-                self.refusals.refuse(
-                    "after",
-                    query,
-                    "private rows are compared with a private answer.",
-                    "Ask for the answer first, and write its number in place of the query.",
-                )
+                self._wait_for(query, select, scope)
+
+    def _wait_for(self, query: exp.Query, select: exp.Select, scope: Scope) -> None:
+        """Let the rows of a SELECT wait for a private number."""
+        place = _whole_place(query)
+        if isinstance(place.parent, exp.In | exp.Exists | exp.Any | exp.All):
+            self.refusals.refuse(
+                "after",
+                query,
+                "private rows are compared with a list of private answers.",
+                "Ask for the list first, and write its values. A query of one number may stand here.",
+            )
+        scalar = self.wait(with_needed(query, scope))
+        place.replace(scalar.column)
+        if scalar.name not in {source.alias for source in sources_of(select)}:
+            select.append("joins", scalar.join)
+        self.waits[scalar.name] = scalar
 
     def _replace(self, query: exp.Query, scope: Scope) -> None:
         """Put the values of a public query in its place; a query that reads columns around it stays."""
@@ -134,14 +167,8 @@ class _Inside:
             # the list has no NULL, and EXISTS is never NULL
             query.parent.replace(exp.Coalesce(this=test, expressions=[exp.false()]))
             query = test.args["query"].this
-        place: exp.Expr = query
-        while isinstance(place.parent, exp.Subquery):
-            place = place.parent
-        tree = query.copy()
-        needed = needed_queries(tree, {name: cte for name, (cte, _) in scope.queries.items()})
-        if needed:
-            own = tree.args.get("with_") or exp.With(expressions=[])
-            tree.set("with_", exp.With(expressions=[*needed, *own.expressions]))
+        place = _whole_place(query)
+        tree = with_needed(query, scope)
         with contextlib.suppress(SchemaError):
             values = self.read(tree)
             around = place.parent
@@ -155,6 +182,21 @@ class _Inside:
                 case _:
                     place.replace(as_scalar(values, self.refusals, query))
             self.is_changed = True
+
+
+def with_needed(query: Query, scope: Scope) -> Query:
+    """Return a copy of a query with all queries of WITH that it reads."""
+    tree: Query = query.copy()
+    needed = needed_queries(tree, {name: cte for name, (cte, _) in scope.queries.items()})
+    if needed:
+        own = tree.args.get("with_") or exp.With(expressions=[])
+        tree.set("with_", exp.With(expressions=[*needed, *own.expressions]))
+    return tree
+
+
+def _whole_place(query: exp.Expr) -> exp.Expr:
+    """Return a query with the parentheses around it."""
+    return _whole_place(query.parent) if isinstance(query.parent, exp.Subquery) else query
 
 
 def _is_constant(query: exp.Expr) -> bool:

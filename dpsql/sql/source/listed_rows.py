@@ -14,6 +14,8 @@ from dpsql.sql.row_rules import check_node
 from dpsql.sql.source.relation import Relation
 from dpsql.sql.statements import MOST_LISTED
 
+IDENTITY = "identity"
+"""Mark on a list whose identity is another one than its values."""
 _ONE_ROW = (Column("nothing", "INTEGER", True),)
 """The columns of the empty table that the list is bound beside."""
 _LARGEST_BOUND = 2.0**53
@@ -62,7 +64,7 @@ def listed_rows(node: exp.Values, environment: Environment, refusals: Refusals) 
         ),
         catalog_name=("", "", ""),
     )
-    return Relation(schema, None, relation, ())
+    return Relation(schema, None, node.meta.get(IDENTITY, relation), ())
 
 
 def _check_size(node: exp.Values, rows: Sequence[Sequence[exp.Expr]], refusals: Refusals) -> None:
@@ -116,7 +118,7 @@ def _kind(value: exp.Expr) -> str:
             return "text"
         case exp.Literal() | exp.Neg(this=exp.Literal(is_string=False)):
             return "number"
-        case exp.Cast(this=exp.Literal() | exp.RawString()):
+        case exp.Cast(this=exp.Literal() | exp.RawString() | exp.Null()):
             return to_sql(value.to)
         case _:
             return ""
