@@ -87,6 +87,7 @@ def test_texts_of_parts_are_rehearsed(session: dpsql.Session) -> None:
         ("SELECT name, n FROM names JOIN (SELECT k, count(*) AS n FROM visits WHERE k < ? GROUP BY k) v "
          "ON v.k = names.k ORDER BY name DESC LIMIT ?", [4, 1], [("n3", 300)]),
         ("SELECT name FROM names WHERE k = ?", [11], [("n11",)]),
+        ("SELECT name FROM names WHERE k = $k AND name <> '' AND name <> 'it''s'", {"k": 11}, [("n11",)]),
         ("SELECT ? AS x UNION ALL SELECT ?", [1, 2], [(1,), (2,)]),
     ],
 )  # fmt: skip
