@@ -175,17 +175,17 @@ class Screen:
                 yield Part("within", left_out_words.within_wordings(within))
             if nulls and not places.joins_nulls:
                 yield Part("null", nulls, places.first)
-            if error := self._error():
+            without = phrases.no_interval(receipt.notes) if self.has_others else ""
+            if error := self._error_beside(without) if without else self._error():
                 also = [self._also_null()] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))
             yield from self._bounds_parts(places)
         # a note that has a line does not count; one with the reason of NULL does if it is not printed
         within = self._within()
-        count = sum(
+        count = self._unsaid(places) + sum(
             not phrases.says_missed(note) and note != within and (places.joins_nulls or not phrases.says_null(note))
             for note in receipt.notes
         )
-        count += self._unsaid(places)
         yield Part("price", self._price(count if places.joins_notes else 0))
         if places.groups and receipt.threshold is not None:
             rule = screen_words.GROUPS_ABOVE_LARGEST if receipt.is_relative else screen_words.GROUPS_ABOVE
@@ -277,15 +277,15 @@ class Screen:
         elif unbounded:
             yield from self._sentences([*unbounded, *sentences], screen_words.NULLS)
 
-    def _error(self) -> list[str]:
-        """Return wordings of the coverage of intervals, and of numbers without; empty if there is nothing to say."""
-        printed, without = self.printed, phrases.no_interval(self.receipt.notes)
-        if without and not (printed.has_half_widths or printed.has_ends or printed.end_columns):
+    def _error_beside(self, without: str) -> list[str]:
+        """Return wordings of the coverage of intervals beside numbers that have none."""
+        printed = self.printed
+        if not (printed.has_half_widths or printed.has_ends or printed.end_columns):
             # the widths of numbers that the answer does not show would seem to be those of numbers that it shows
             return [without]
-        return [f"{one}; {without}" if without else one for one in self._covered()]
+        return [f"{one}; {without}" for one in self._error()]
 
-    def _covered(self) -> list[str]:
+    def _error(self) -> list[str]:
         """Return wordings of the coverage of intervals; empty if no interval is known."""
         printed = self.printed
         ends = [screen_words.HALF_WIDTHS] * printed.has_half_widths + [screen_words.ENDS] * printed.has_ends

@@ -196,14 +196,12 @@ class Ledger:
     ) -> Charged:
         """Charge ``unit`` for statistics that are about to be drawn; durable when this returns.
 
-        What was charged for a statistic earlier and never stored is used up first. The check against the budget, and
-        against the analyst's part of it, is in one transaction with the rows.
+        What was charged earlier and never stored is used up first. One transaction checks the budget and charges.
 
         Args:
             unit: name of the privacy unit.
             items: one per statistic, as asked before anything is used up.
-            analyst: who asks.
-            planned_at: `Policy.undone` of the plan; None for a charge without a plan.
+            analyst, planned_at: who asks, and the `Policy.undone` of the plan; None for a charge without a plan.
             beside: items of other units by their names; all units are charged, or none.
 
         Raises:

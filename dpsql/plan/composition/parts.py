@@ -286,6 +286,13 @@ class _Composer:
                 self.release(self.rows.live[id(cte)].this, outer)
             return
         schema = self.rows.schema(table)
+        if self.environment.policy.rules(schema.canonical):
+            self.refusals.refuse(
+                "after",
+                table,
+                "rows of a protected table are joined with an answer.",
+                "Group these rows in a query of their own, and join both answers.",
+            )
         if not self.environment.schemas.is_base_table(schema):
             self.refusals.refuse(
                 "source",

@@ -15,7 +15,7 @@ from sqlglot import exp
 from dpsql.errors import SchemaError
 from dpsql.model.environment import folded
 from dpsql.model.refusals import Refusals
-from dpsql.plan.composition.correlated import as_test
+from dpsql.plan.composition.exists_tests import as_test
 from dpsql.plan.composition.kinds import QueryRows, Rows
 from dpsql.plan.composition.lift import queries_in, queries_of_groups
 from dpsql.plan.composition.public_values import Values, as_list, as_scalar, as_source
