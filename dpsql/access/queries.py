@@ -12,6 +12,7 @@ or on other people's questions: it is told at the question's deadline alone, in 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -36,7 +37,7 @@ from dpsql.errors import (
     ReleaseError,
     RemoteError,
 )
-from dpsql.session import Result, Session, folded, stopped_by
+from dpsql.session import FreeText, Result, Session, folded, free_texts_postponed, stopped_by
 
 Outcome = Result | DpsqlError
 T = TypeVar("T")
@@ -153,6 +154,14 @@ class Observer(Protocol):
         """A question has its outcome, and its turn is over."""
 
 
+class _Workers:
+    """Threads that answer questions, and their places."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self.pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self.places = asyncio.Semaphore(count)
+
+
 class Queries:
     """The questions that are waiting, worked on, or answered a while ago."""
 
@@ -163,8 +172,9 @@ class Queries:
         self._observer = observer
         # as long as the latest deadline of a question whose turn comes at once, and a little
         self.longest_wait = limits.answer_time(limits.timeout_seconds) + 1.0
-        self._pool = ThreadPoolExecutor(limits.workers, thread_name_prefix="dpsql-worker")
-        self._workers = asyncio.Semaphore(limits.workers)
+        self._workers = _Workers(limits.workers, "dpsql-worker")
+        # nobody pays for what it does, so it takes no worker from a question that somebody pays for
+        self._free_worker = _Workers(1, "dpsql-free-worker")
         self._turns: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(limits.at_once))
         # a turn ends at a moment that is known, also where the engine goes on; the next work waits for the engine
         self._places: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(limits.at_once))
@@ -245,7 +255,8 @@ class Queries:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        await asyncio.to_thread(self._pool.shutdown)
+        for workers in (self._workers, self._free_worker):
+            await asyncio.to_thread(workers.pool.shutdown)
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -293,12 +304,23 @@ class Queries:
             await asyncio.sleep(left)
 
     async def _work(self, query: Query) -> Outcome:
-        async with self._places[query.analyst], self._workers:
+        async with self._places[query.analyst]:
+            outcome = await self._worked(query, self._workers, free_texts_postponed())
+            if outcome is None:
+                outcome = await self._worked(query, self._free_worker, contextlib.nullcontext())
+            assert outcome is not None  # noqa: S101 — nothing postpones it twice
+            return outcome
+
+    async def _worked(
+        self, query: Query, workers: _Workers, around: contextlib.AbstractContextManager[None]
+    ) -> Outcome | None:
+        """Return the outcome of a question once one of some workers is free. Return None if it is postponed."""
+        async with workers.places:
             if query.work.stop.is_set():
                 return EngineError.unanswered()
             query.work.began_at = self.now()
             try:
-                outcome = await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, query)
+                outcome = await asyncio.get_running_loop().run_in_executor(workers.pool, self._answer, query, around)
             finally:
                 query.work.ended_at = self.now()
                 self._observer.worked(query.analyst, query.work.ended_at - query.work.began_at)
@@ -306,13 +328,18 @@ class Queries:
                 query.work.error = query.work.error or type(outcome).__name__
             return outcome
 
-    def _answer(self, query: Query) -> Outcome:
-        """Ask, in a worker thread; what goes wrong is an outcome, without the frames that led to it."""
+    def _answer(self, query: Query, around: contextlib.AbstractContextManager[None]) -> Outcome | None:
+        """Ask, in a worker thread; what goes wrong is an outcome, without the frames that led to it.
+
+        Return None if ``around`` postpones the question.
+        """
         question = query.question
         try:
-            with stopped_by(query.work.stop):
+            with stopped_by(query.work.stop), around:
                 self._require_declared(query.analyst)
                 return self._session.as_analyst(query.analyst).sql(question.sql, question.params, **question.options)
+        except FreeText:
+            return None
         except DpsqlError as error:
             return error.with_traceback(None)
         except Exception as error:

@@ -110,8 +110,8 @@ class Engine(Protocol):
     def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
         """Return the distinct non-NULL values of a public table's column as ``key_type``, sorted."""
 
-    def copied(self, schema: TableSchema) -> pa.Table:
-        """Return the rows of a public table.
+    def copied(self, tables: Sequence[TableSchema]) -> list[pa.Table]:
+        """Return the rows of public tables.
 
         Raises:
             SchemaError: there are too many to copy.

@@ -14,6 +14,7 @@ from dpsql.operations.dialect import quote
 
 MOST_COPIED = 1_000_000
 MOST_BYTES = 256 * 2**20
+_PIECE = 100_000
 _LARGEST_BOUND = 2.0**53
 _NARROWEST = 2.0**-20
 """Smallest width of bounds, as a part of the larger of them."""
@@ -37,22 +38,29 @@ class PublicRows(Catalog):
             )
         return table.column("key").combine_chunks()
 
-    def copied(self, schema: TableSchema) -> pa.Table:
-        """Return the rows of a public table, at most `MOST_COPIED`.
+    def copied(self, tables: Sequence[TableSchema]) -> list[pa.Table]:
+        """Return the rows of public tables. The reading ends where they are too many.
 
         Raises:
-            SchemaError: the table has more rows, or more bytes than `MOST_BYTES`.
+            SchemaError: a table has more rows than `MOST_COPIED`, or all have more bytes than `MOST_BYTES`.
 
         """
+        copies, size = [], 0
         with self._connection.pinned() as cursor:
-            table = cursor.table(f"SELECT * FROM {schema.relation} LIMIT {MOST_COPIED + 1}")
-        if table.num_rows > MOST_COPIED or table.nbytes > MOST_BYTES:
-            raise SchemaError(
-                f"a public table is read beside answers if it has at most {MOST_COPIED:,} rows and "
-                f"{MOST_BYTES // 2**20} MiB.",
-                hint="Join it with private rows, or let the curator make a smaller table.",
-            )
-        return table
+            for schema in tables:
+                pieces, rows = [], 0
+                for piece in cursor.pieces(f"SELECT * FROM {schema.relation} LIMIT {MOST_COPIED + 1}", _PIECE):
+                    pieces.append(piece)
+                    rows += piece.num_rows
+                    size += piece.nbytes
+                    if rows > MOST_COPIED or size > MOST_BYTES:
+                        raise SchemaError(
+                            f"public tables are read beside answers if each has at most {MOST_COPIED:,} rows, and all "
+                            f"of a text together at most {MOST_BYTES // 2**20} MiB.",
+                            hint="Join them with private rows, or let the curator make smaller tables.",
+                        )
+                copies.append(pa.concat_tables(pieces))
+        return copies
 
     def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
         """Return the most rows of a public table that agree on some columns, none of them NULL.

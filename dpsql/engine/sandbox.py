@@ -27,7 +27,7 @@ _SAMPLES = ("1", "2000-01-01", "00:00:00", "1 day", "00000000-0000-0000-0000-000
 _NO_CAST = "Unimplemented type for cast"
 _WRITTEN_NUMBER = re.compile(r"-?[0-9.]")
 _EXACT = re.compile(r"(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|DECIMAL\(\d+,\d+\))$")
-_OF_A_CURSOR = (
+OF_A_CURSOR = (
     *(f"SET {name} = '{value}'" for name, value in SETTINGS),
     "SET python_enable_replacements = false",
     # whether a subquery has one row is a fact of an answer that is paid for: the others are left out, not an error
@@ -50,8 +50,8 @@ def _free_database() -> duckdb.DuckDBPyConnection | None:
     return None
 
 
-def _new_database() -> duckdb.DuckDBPyConnection:
-    """Open an in-memory DuckDB that reads no file."""
+def new_database(**settings: str) -> duckdb.DuckDBPyConnection:
+    """Open an in-memory DuckDB that reads no file, with further settings."""
     database = duckdb.connect(
         ":memory:",
         config={
@@ -59,9 +59,10 @@ def _new_database() -> duckdb.DuckDBPyConnection:
             "autoload_known_extensions": "false",
             "autoinstall_known_extensions": "false",
             "threads": "1",
+            **settings,
         },
     )
-    for statement in _OF_A_CURSOR:
+    for statement in OF_A_CURSOR:
         database.execute(statement)
     # shared parts of two TRY expressions would be computed once, outside TRY, and fail aloud
     database.execute("SET disabled_optimizers = 'common_subexpressions'")
@@ -77,7 +78,7 @@ class Sandbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._connection = _free_database() or _new_database()
+        self._connection = _free_database() or new_database()
         # types are a function of the texts alone, in a database that holds nothing, and asked for again and again
         self._kept_types = functools.lru_cache(maxsize=_MOST_BOUND)(self._bind)
         self.has_cast = functools.lru_cache(maxsize=_MOST_BOUND)(self._has_cast)
@@ -177,7 +178,7 @@ class Sandbox:
         The optimizer is off: it leaves out what a row of NULLs does not need.
         """
         with contextlib.suppress(duckdb.Error), contextlib.closing(self._connection.cursor()) as cursor:
-            for statement in (*_OF_A_CURSOR, "PRAGMA disable_optimizer"):
+            for statement in (*OF_A_CURSOR, "PRAGMA disable_optimizer"):
                 cursor.execute(statement)
             declared = ", ".join(f"{quote(column.name)} {column.type}" for column in columns) or "nothing INTEGER"
             cursor.execute(f"CREATE TEMP TABLE bound_against ({declared})")
@@ -227,17 +228,17 @@ class Sandbox:
                     return None
         return None
 
-    def run(self, sql: str, tables: dict[str, pa.Table], *, seconds: float | None = None) -> pa.Table:
-        """Run SQL over the given tables, for no longer than this; nobody else waits for it.
+    def run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
+        """Run SQL over the given tables; nobody else waits for it.
 
         Raises:
-            EngineError: the SQL failed, or ran out of time.
+            EngineError: the SQL failed.
 
         """
         with contextlib.suppress(Exception), contextlib.closing(self._connection.cursor()) as cursor:
-            for statement in _OF_A_CURSOR:
+            for statement in OF_A_CURSOR:
                 cursor.execute(statement)
-            with interrupt_after(seconds, cursor.interrupt):
+            with interrupt_after(None, cursor.interrupt):
                 for name, table in tables.items():
                     cursor.register(name, table)
                 return cursor.sql(sql).to_arrow_table()

@@ -204,6 +204,8 @@ class PrivateDuckDB(DuckDB):
         """DuckDB's tokenizer, to which CALL is a word like any other, and back quotes are quotes of names."""
 
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+        # sqlglot looks for the end of a text $n$…$n$ after a parameter $n, and would lose its place at a later ''
+        STRING_ESCAPES_ALLOWED_IN_RAW_STRINGS = False
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
             word: kind for word, kind in DuckDB.Tokenizer.KEYWORDS.items() if word != "CALL"
         }

@@ -20,11 +20,10 @@ from dpsql.model.environment import Column, Environment, folded
 from dpsql.model.private_query import After, OutputColumn, PrivateQuery
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
-from dpsql.operations.trees import map_tree
 from dpsql.plan.outer_orders import sort_by_place
 from dpsql.sql.around_queries import QUERY_PARTS, drop_unused, is_median, needed_queries
 from dpsql.sql.clauses import is_plain_table
-from dpsql.sql.literals import as_truth, check_literals
+from dpsql.sql.outer_literals import check_outer_literals
 from dpsql.sql.row_rules import check_node
 from dpsql.sql.source.scope import PrivateInside
 
@@ -86,7 +85,7 @@ def read_after(
     except SchemaError as error:
         raise SchemaError(str(error), span=span_of(outer, refusals.text)) from None
     for select in outer.find_all(exp.Select):
-        _check_literals(select, read, environment, refusals)
+        check_outer_literals(select, partial(_bound, outer, read, environment), environment, refusals)
     refusals.raise_if_any(before)
     columns = [
         OutputColumn(
@@ -106,67 +105,6 @@ def _bound(
     if queries:
         alone.set("with_", exp.With(expressions=queries))
     return environment.schemas.bind_after(RESULT, columns, to_sql(alone))
-
-
-def _check_literals(
-    select: exp.Select, columns: Sequence[Column], environment: Environment, refusals: Refusals
-) -> None:
-    """Note a refusal for literals of one SELECT that cannot be cast to the types of the columns that it reads.
-
-    Args:
-        select: the outer query, or a SELECT inside it.
-        columns: those of the answer.
-        environment: binds the columns that the SELECT reads.
-        refusals: collects.
-
-    """
-    parts = [select.args.get(name) for name in ("where", "group", "having", "qualify", "order")]
-    roots = [*select.expressions, *(part for part in parts if part)]
-    if not select.args.get("from_") or not any(root.find(exp.Literal, exp.RawString) for root in roots):
-        return
-    rows = exp.select("*").from_(select.args["from_"].this.copy())
-    try:
-        bound = _bound(select.root(), columns, environment, rows)
-    except SchemaError:
-        # a query that WITH names inside another one is not known here
-        return
-    rows_read = [Column(name, kind, True) for name, kind in bound]
-    conditions = [part.this if isinstance(part, exp.Where | exp.Having | exp.Qualify) else part for part in roots]
-    plain = [_without_tables(as_truth(root)) for root in conditions if not root.find(exp.Query)]
-    inside = [part for root in plain for node in root.walk() if _aggregates(node) for part in node.iter_expressions()]
-    above, computed = _with_columns(plain, rows_read, environment)
-    check_literals([*above, *inside], [*rows_read, *computed], environment, refusals)
-
-
-def _with_columns(
-    roots: Sequence[exp.Expr], columns: Sequence[Column], environment: Environment
-) -> tuple[list[exp.Expr], list[Column]]:
-    """Return expressions with columns in place of their aggregates and windows, and these columns with their types."""
-    computed: list[Column] = []
-
-    def visit(node: exp.Expr) -> exp.Expr:
-        if not _aggregates(node):
-            return node
-        try:
-            (kind,) = environment.schemas.describe(columns, [to_sql(node)])
-        except SchemaError:
-            return node
-        computed.append(Column(f"{RESULT}_{len(computed)}", kind, True))
-        return exp.column(computed[-1].name, quoted=True)
-
-    return [map_tree(root.copy(), visit) for root in roots], computed
-
-
-def _aggregates(node: exp.Expr) -> bool:
-    return isinstance(node, exp.AggFunc | exp.Window | exp.Filter) or is_median(node)
-
-
-def _without_tables(root: exp.Expr) -> exp.Expr:
-    """Return an expression whose columns do not name the table that they are of, as there is one table alone."""
-    copied = root.copy()
-    for column in copied.find_all(exp.Column):
-        column.set("table", None)
-    return copied
 
 
 def _restore_types(outer: exp.Select, columns: Sequence[OutputColumn]) -> None:

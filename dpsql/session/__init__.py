@@ -25,6 +25,7 @@ from dpsql.session.frame_session import (
     source_identity,
     source_place,
 )
+from dpsql.session.free_texts import FreeText, free_texts_postponed
 from dpsql.session.new_files import SHELL_STORAGE_VERSION
 from dpsql.session.plots import plot_budget, plot_cascade
 from dpsql.session.session import (
@@ -57,6 +58,7 @@ __all__ = [
     "CoverageReceipt",
     "FrameSession",
     "FrameTerms",
+    "FreeText",
     "LazyState",
     "MainDatabase",
     "ProcessState",
@@ -72,6 +74,7 @@ __all__ = [
     "connect",
     "declare_frame_unit",
     "folded",
+    "free_texts_postponed",
     "is_select",
     "main_database",
     "open_database",

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 
 import pyarrow as pa
 
-from dpsql.engine import Sandbox
-from dpsql.errors import EngineError, ReleaseError
-
-_SECONDS = 20.0
-"""A statement may take this long."""
+from dpsql.engine.limited import Failure, run_limited
+from dpsql.errors import ReleaseError
 
 
-def computed(sql: str, tables: Mapping[str, pa.Table], sandbox: Sandbox, paid: str) -> pa.Table:
+def computed(sql: str, tables: Mapping[str, pa.Table], answers: int) -> pa.Table:
     """Return what is computed of answers; whether that fails is a fact of numbers that the reader is shown anyway.
 
     Args:
         sql: the statement.
         tables: what it reads.
-        sandbox: runs it.
-        paid: begins the words on what is paid for: ``the answer is``, or ``the answers are``.
+        answers: how many of these are answers, which are paid for; the others are public tables.
 
     Raises:
-        ReleaseError: it fails on a number, or takes too long.
+        ReleaseError: it fails on a value, or needs too much time or memory, or has too many rows.
 
     """
-    with contextlib.suppress(EngineError):
-        return sandbox.run(sql, dict(tables), seconds=_SECONDS)
-    # outside the handler, so that no earlier error travels along
-    raise ReleaseError(
-        "the text around the private query failed on a number of its answer (a cast, an overflow, an argument), or "
-        f"took more than {_SECONDS:g} s; {paid} paid for and stored, and costs nothing asked for alone. "
-        "Write TRY_CAST for a cast"
-    )
+    found = run_limited(sql, tables)
+    if isinstance(found, pa.Table):
+        return found
+    raise ReleaseError(_said(found, answers))
+
+
+def _said(failure: Failure, answers: int) -> str:
+    """Return the words of a failure."""
+    if not answers:
+        return f"this text reads public tables alone, and {failure.reason}; it cost nothing. {failure.hint}"
+    paid = "answer is paid for and stored, and costs" if answers == 1 else "answers are paid for and stored, and cost"
+    return f"the text around the private query {failure.reason}; the {paid} nothing asked for alone. {failure.hint}"

@@ -18,7 +18,7 @@ from dpsql.features.private_parts import OfferedPart, divided, levels_asked, ser
 from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, FoundBounds, OutputColumn, PrivateQuery, QueryOptions, Request
 from dpsql.model.refusals import Refusals
-from dpsql.plan.composition.outer import OuterStatement, Source, read_outer
+from dpsql.plan.composition.outer import OuterStatement, Source, check_literals, read_outer
 from dpsql.plan.composition.parts import Composition, Part, PublicTable, compose
 from dpsql.plan.environment.policy_view import environment
 from dpsql.receipts.result import Result
@@ -173,6 +173,9 @@ def composed_plan(
         plans, requests = planner.plan_parts(composition.parts, whole, options)
         sources = [*(source_of(planned) for planned in plans), *public]
         outer = read_outer(composition.outer, sources, outside, planner.refusals)
+        if plans:
+            # what fails on a literal fails before the parts are paid for
+            check_literals(composition.outer, sources, outside, planner.refusals)
     return ComposedPlan(composition, tuple(plans), tuple(sources), outer, requests, state, cleared)
 
 

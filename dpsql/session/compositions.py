@@ -37,6 +37,7 @@ from dpsql.receipts.result import Result
 from dpsql.session.around_answers import computed
 from dpsql.session.budget_table import standing_of
 from dpsql.session.composition_plan import ComposedPlan, Options, PlannedPart, Runner, as_part, composed_plan
+from dpsql.session.free_texts import postpone_free_text
 from dpsql.session.lookups import text_table
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem
@@ -82,7 +83,9 @@ class Composed:
 
         """
         plan, results = self._plan, dict[int, Result]()
-        public = [self._runner.engine.copied(one.schema) for one in plan.composition.tables]
+        if not plan.parts:
+            postpone_free_text()
+        public = self._runner.engine.copied([one.schema for one in plan.composition.tables])
         parts = self._require()
         order = self._order(parts)
         ordered = [parts[place] for place in order]
@@ -125,7 +128,7 @@ class Composed:
             if one.part.name in {name for scalar in part.scalars for name in scalar.sources}:
                 query, state, cleared = self._runner.plan(self._statements[place], one.options, self._asks)
                 served[one.part.name] = served_now(query, state, cleared)
-        found = {one.scalar.name: one.known(served, tables, self._runner.sandbox) for one in part.scalars}
+        found = {one.scalar.name: one.known(served, tables) for one in part.scalars}
         asked = as_part(self._whole, part.part.filled({name: replace(one, value=None) for name, one in found.items()}))
         if asked.parameters != part.statement.parameters:
             raise ReleaseError(
@@ -194,7 +197,7 @@ class Composed:
     def _computed(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return what the outer statement computes."""
         rows = {f"{SOURCE_ROWS}{place}": table for place, table in enumerate(tables)}
-        return computed(self._plan.outer.sql, rows, self._runner.sandbox, "the answers are")
+        return computed(self._plan.outer.sql, rows, len(self._plan.parts))
 
     def _rows_of(self, place: int, result: Result) -> pa.Table:
         """Return the rows of a part, with the ends of its numbers if the outer statement reads them."""

@@ -374,7 +374,7 @@ def answer(chosen: Chosen, runtime: Runtime, *, timeout_seconds: float | None, c
         from dpsql.session.around_answers import computed  # noqa: PLC0415 — few queries need it
 
         for step in query.after:
-            table = computed(step.sql, {RESULT: table}, runtime.sandbox, "the answer is")
+            table = computed(step.sql, {RESULT: table}, answers=1)
         receipt = receipt.of_computed
     if not table.num_rows:
         receipt = with_clauses(receipt, query, noisy.num_rows, finished.num_rows)

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dpsql.engine import Sandbox
 from dpsql.features.private_parts import OfferedPart
 from dpsql.model.environment import SOURCE_ROWS, Environment
 from dpsql.model.refusals import Refusals
-from dpsql.plan.composition.outer import Source, read_outer
+from dpsql.plan.composition.outer import Source, check_literals, read_outer
 from dpsql.plan.composition.scalars import Filling, Scalar
 from dpsql.session.around_answers import computed
 
@@ -48,20 +47,20 @@ class PlannedScalar:
         """
         return Filling(self.type, self._identity(parts))
 
-    def known(self, parts: Mapping[str, OfferedPart], tables: Mapping[str, pa.Table], sandbox: Sandbox) -> Filling:
+    def known(self, parts: Mapping[str, OfferedPart], tables: Mapping[str, pa.Table]) -> Filling:
         """Return the number with its value.
 
         Args:
             parts: the parts that it may read, by their names; all that it reads are stored.
             tables: rows of answers and public tables, by their names.
-            sandbox: computes the number.
 
         Raises:
             ReleaseError: that fails.
 
         """
         rows = {f"{SOURCE_ROWS}{place}": tables[name] for place, name in enumerate(self.sources)}
-        (value,) = computed(self.sql, rows, sandbox, "the answers are").column(0).to_pylist()
+        answers = sum(name in parts for name in self.sources)
+        (value,) = computed(self.sql, rows, answers).column(0).to_pylist()
         return Filling(self.type, self._identity(parts), value)
 
     def _identity(self, parts: Mapping[str, OfferedPart]) -> str:
@@ -99,7 +98,9 @@ def planned_scalar(
 
     """
     read = [source for source in sources if source.name in scalar.reads]
-    outer = read_outer(scalar.outer, [Source(one.name, one.columns) for one in read], environment, refusals)
+    plain = [Source(one.name, one.columns) for one in read]
+    outer = read_outer(scalar.outer, plain, environment, refusals)
+    check_literals(scalar.outer, plain, environment, refusals)
     if len(outer.columns) != 1:
         refusals.refuse("after", scalar.place, "a query in place of a value has one column.", "Select one number.")
     for source in read:

@@ -145,6 +145,30 @@ def test_output_goes_to_a_file_in_every_format(database: str, run: Run, tmp_path
         assert b"before" not in target.read_bytes()
 
 
+def test_texts_of_parts_have_a_receipt_and_free_texts_have_none(database: str, run: Run) -> None:
+    with duckdb.connect(database) as connection:
+        connection.execute("CREATE TABLE places AS SELECT unnest(['north', 'east']) AS city, unnest([2, 3]) AS people")
+    assert run("query", database, "CALL dp_public('places', readable := true)")[0] == 0
+    part = "SELECT city, count(DISTINCT patient) AS n FROM visits GROUP BY city"
+    joined = f"SELECT p.city, n FROM places p -- all of them\nLEFT JOIN ({part}) v ON v.city = p.city ORDER BY 1;"
+    both = "SELECT 'rows' AS c, count(*) AS n FROM visits UNION ALL SELECT 'dear', count(*) FROM visits WHERE cost > 9"
+    for text, heads in ((joined, ["east", "north"]), (both, ["rows", "dear"])):
+        for form in ("csv", "json"):
+            code, shown, below = run("query", database, text, "--rho", "0.01", "--format", form, "--analyst", "ana")
+            rows = json.loads(shown) if form == "json" else csv.DictReader(io.StringIO(shown))
+            assert (code, [next(iter(row.values())) for row in rows]) == (0, heads)
+            assert "price" in below
+        assert "privacy unit patient" in run("query", database, text, "--rho", "0.01", "--receipt")[1]
+        assert "price" in run("explain", database, text, "--rho", "0.01")[1]
+    charged = charges(database)
+    for text, first in (("SELECT city FROM places ORDER BY people DESC", "east"), ("SELECT 1 UNION ALL SELECT 2", "1")):
+        code, shown, below = run("query", database, text, "--format", "csv", "--receipt", "--analyst", "ana")
+        assert (code, shown.splitlines()[1], below) == (0, first, "")
+        assert "price" not in run("query", database, text)[1]
+        assert "is free" in run("explain", database, text)[1]
+    assert charges(database) == charged
+
+
 def test_json_has_no_word_for_infinity(database: str, run: Run) -> None:
     query = "SELECT city, sum(cost) / (count(*) - count(*)) AS nothing FROM visits GROUP BY city"
     code, text, _ = run("query", database, query, "--rho", "0.05", "--format", "json")

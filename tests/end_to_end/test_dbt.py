@@ -230,6 +230,37 @@ def receipts_and_budgets_are_in_target_and_nothing_private_is(built: Ran) -> Non
             assert private not in content, (path, private)
 
 
+def test_a_model_may_have_several_private_parts_and_has_one_at_least(tmp_path: Path) -> None:
+    both = (
+        "{{ config(materialized='private_table', rho=0.02) }}\n-- two parts, and a public table\n"
+        "select c.name, v.n, (select count(*) from {{ ref('visits') }} where cost > 100) as dear\n"
+        "from {{ source('clinic', 'cities') }} c join (\n"
+        "  select city, count(*) as n from {{ ref('visits') }} group by city -- each city\n) v on v.city = c.name"
+    )
+    names = "{{ config(materialized='private_table') }} select name from {{ source('clinic', 'cities') }}"
+    ran = run(
+        project(tmp_path / "clinic"),
+        {"write": ["models/both.sql", both]},
+        {"write": ["models/names.sql", names]},
+        ["compile", "--select", "visits", "both"],
+        ["run", "--select", "visits", "both"],
+        ["compile", "--select", "both"],
+        ["run", "--select", "names"],
+    )
+    *_, built, compiled, refused = range(len(ran.steps))
+    assert ran.steps[built]["success"], ran.printed(built)
+    assert ran.spent(built) == pytest.approx(0.02)
+    assert len(ran.steps[built]["tables"]["both"]) == 48
+    papers = ran.folder / "target" / "dpsql" / "receipts"
+    receipt = json.loads((papers / "model.clinic.both.json").read_text(encoding="utf-8"))["receipt"]
+    assert receipt["charged_rho"] == pytest.approx(0.02)
+    assert len(receipt["sets"]) == 2
+    assert "plan of both" in ran.printed(compiled)
+    assert not ran.steps[refused]["success"]
+    assert "model 'names' reads public tables alone" in ran.printed(refused)
+    assert "names" not in ran.steps[refused]["tables"]
+
+
 @pytest.mark.long
 def test_whatever_dbt_does_it_pays_once(tmp_path: Path) -> None:
     folder = project(tmp_path / "clinic")

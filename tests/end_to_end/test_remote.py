@@ -78,6 +78,36 @@ def test_the_same_numbers_and_receipt_as_in_the_curators_process(
         assert ana.sql(statement).columns == session.as_analyst("ana").sql(statement).columns
 
 
+PARTS = (
+    "SELECT 'cheap' AS c, count(*) AS n FROM visits WHERE cost < $most UNION ALL SELECT $name, count(*) FROM visits",
+    "SELECT m.month, n FROM months m LEFT JOIN (SELECT month(day) AS month, count(*) AS n FROM visits "
+    "WHERE cost < $most GROUP BY month) v ON v.month = m.month WHERE $name <> 'none'",
+)
+FREE = ("SELECT month FROM months WHERE month < 3", "SELECT 1 AS x UNION ALL SELECT 2")
+
+
+def test_texts_of_parts_and_public_tables_are_those_of_the_curators_process(
+    session: dpsql.Session, ana: dpsql.remote.RemoteAnalyst
+) -> None:
+    session.connection.execute("CREATE OR REPLACE TABLE months AS SELECT i AS month FROM range(1, 13) r(i)")
+    session.sql("CALL dp_public('months', readable := true)")
+    for statement, sets in zip(PARTS, (2, 0), strict=True):
+        ana.sql(statement, {"most": 50, "name": "all"}, rho=0.1)
+        readers = (session.as_analyst("ana"), ana)
+        local, remote = (reader.sql(statement, {"most": 50, "name": "all"}, rho=0.1) for reader in readers)
+        assert remote.fetchall() == local.fetchall()
+        assert remote.receipt is not None
+        assert len(remote.receipt.sets) == sets
+        assert remote.receipt == local.receipt
+        assert str(remote).splitlines() == [line.partition("; spent so far")[0] for line in str(local).splitlines()]
+    before = session.sql("FROM dp_budget()").fetchall()
+    for statement in FREE:
+        local, remote = (reader.sql(statement) for reader in (session.as_analyst("ana"), ana))
+        assert (remote.receipt, remote.fetchall()) == (None, local.fetchall())
+        assert str(remote) == str(local)
+    assert session.sql("FROM dp_budget()").fetchall() == before
+
+
 def test_sql_takes_what_an_analysts_takes() -> None:
     remote, local = (inspect.signature(kind.sql).parameters for kind in (dpsql.remote.RemoteAnalyst, dpsql.Analyst))
     assert [(one.name, one.kind, one.default) for one in remote.values()] == [

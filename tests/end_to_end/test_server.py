@@ -147,6 +147,30 @@ def test_a_question_is_taken_looked_at_and_fetched_in_every_form(session: dpsql.
 FORMS = {"json": "application/json", "arrow": ARROW, "parquet": PARQUET}
 
 
+@pytest.mark.parametrize(
+    ("query", "rows", "parts"),
+    [
+        ("SELECT 1 AS x UNION ALL SELECT 2", [{"x": 1}, {"x": 2}], None),
+        ("SELECT count(*) > 0 AS x FROM visits UNION ALL SELECT count(*) < 0 FROM visits WHERE ward = 3", None, 2),
+    ],
+)
+def test_free_texts_and_texts_of_parts_come_in_every_form(
+    urls: Urls, query: str, rows: list[dict[str, Any]] | None, parts: int | None
+) -> None:
+    body = {"sql": query, "options": {"rho": RHO} if parts else {}}
+    taken = request(urls.analysts, "POST", "/v1/queries", name="ana", body=body)
+    address = taken.headers["location"]
+    looked = request(urls.analysts, "GET", f"{address}?wait=30", name="ana").json
+    assert (looked["state"], looked["rows"], looked["columns"]) == ("done", 2, ["x"])
+    found = None if looked["receipt"] is None else receipt_of(looked["receipt"])
+    assert (None if found is None else len(found.sets)) == parts
+    forms = {form: request(urls.analysts, "GET", f"{address}/result.{form}", name="ana").body for form in FORMS}
+    shown = json.loads(forms["json"])
+    assert shown == (rows or [{"x": True}, {"x": False}])
+    assert pa.ipc.open_stream(forms["arrow"]).read_all().to_pylist() == shown
+    assert pq.read_table(io.BytesIO(forms["parquet"])).to_pylist() == shown
+
+
 def test_reading_again_and_looking_first_reads_and_charges_nothing(
     session: dpsql.Session, urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:

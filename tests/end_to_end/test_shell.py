@@ -437,3 +437,35 @@ def test_arguments_of_every_kind_arrive() -> None:
     assert "rho_limit from 0.5 to none" in err
     assert "max_groups" in err
     assert "no private answer was asked for in this shell" in err
+
+
+def test_texts_of_parts_and_public_tables_at_the_prompt() -> None:
+    """Their comments and lines arrive; what is free has no line below it, and leaves the last receipt."""
+    out, err = in_shell(
+        "CREATE TABLE t AS SELECT i AS p, i % 3 AS k FROM range(3000) r(i);\n"
+        "CREATE TABLE names AS SELECT i AS k, 'n' || i AS name, i * 1.5 AS d FROM range(4) r(i);\n"
+        "CALL dp_unit('p', epsilon_budget := 9, delta_budget := 1e-5);\n"
+        "CALL dp_protect('t', coverage := FALSE, unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1, "
+        "max_rows_per_group := 1);\n"
+        "CALL dp_public('names', readable := true);\n"
+        "FROM dp_query($$ SELECT 'low' AS c, count(*) > 9 AS many FROM t WHERE k = 0\n"
+        "UNION ALL SELECT 'none', count(*) > 900 FROM t WHERE k = 7 $$, rho := 0.5);\n"
+        "FROM dp_query($$ SELECT name, n > 9 AS many -- of each\n"
+        "FROM names LEFT JOIN (SELECT k, count(*) AS n FROM t GROUP BY k) x ON x.k = names.k /* all */\n"
+        "ORDER BY name $$, rho := 0.5);\n"
+        "FROM dp_query($$ SELECT name, d FROM names ORDER BY d DESC LIMIT 1 $$);\n"
+        "FROM dp_query($$ SELECT 1 AS x UNION ALL SELECT 2 $$);\n"
+        "SELECT value FROM dp_explain($$ SELECT 1 AS x UNION ALL SELECT 2 $$);\n"
+        "SELECT count(*) > 3 AS receipt FROM dp_receipt();\n"
+    )
+    assert "Error" not in err
+    assert err.count("price ") == 2
+    *_, answers = out.partition("c,many\n")
+    assert answers.splitlines() == [
+        *("low,true", "none,false"),
+        *("name,many", "n0,true", "n1,true", "n2,true", "n3,NULL"),
+        *("name,d", "n3,4.5"),
+        *("x", "1", "2"),
+        *("value", "0", "this text reads public tables alone and is free"),
+        *("receipt", "true"),
+    ]

@@ -118,8 +118,7 @@ class Plugin(BasePlugin):
                         logger.warning(told)
             result = session.sql(model["compiled_code"], **options)
             budgets = session.sql("FROM dp_budget()").arrow().to_pylist()
-        receipt = result.receipt
-        assert receipt is not None  # noqa: S101 — a SELECT has one
+        receipt = _require_private(model["name"], result.receipt)
         _write(
             _receipt_path(model["unique_id"]),
             {"model": model["unique_id"], "relation": model["relation_name"], "receipt": dataclasses.asdict(receipt)},
@@ -280,6 +279,21 @@ def _version(session: Session, name: str) -> str | None:
 def _options(model: Mapping[str, Any]) -> dict[str, Any]:
     words = {field.name for kind in (ModelConfig, DuckDBConfig) for field in dataclasses.fields(kind)}
     return model_options(model["name"], model["config"], words)
+
+
+def _require_private(name: str, receipt: Receipt | None) -> Receipt:
+    """Return the receipt of a model.
+
+    Raises:
+        PolicyError: there is none, because the model reads no private rows.
+
+    """
+    if receipt is None:
+        raise PolicyError(
+            f"model {name!r} reads public tables alone, so no noise is added and nothing is charged: write "
+            "materialized='table' or materialized='view' in place of 'private_table'"
+        )
+    return receipt
 
 
 def _price(receipt: Receipt) -> str:

@@ -20,6 +20,7 @@ from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.plan.composition.ends import HIGH, LOW, Origin, Output, trace, with_ends
 from dpsql.plan.composition.series import is_series
 from dpsql.sql.around_queries import QUERY_PARTS, is_median
+from dpsql.sql.outer_literals import check_outer_literals
 from dpsql.sql.row_rules import check_node
 
 _NOTHING = "dpsql_nothing"
@@ -165,6 +166,33 @@ def _leaves_out(outer: exp.Query) -> bool:
         or outer.find(exp.Except)
         or any(isinstance(test, exp.Exists) or (isinstance(test, exp.In) and test.args.get("query")) for test in tests)
     )
+
+
+def check_literals(outer: exp.Query, sources: Sequence[Source], environment: Environment, refusals: Refusals) -> None:
+    """Refuse literals of an outer statement that cannot be cast to the types that they meet.
+
+    Args:
+        outer: the statement, which was checked and bound.
+        sources: what it reads.
+        environment: binds its parts, and computes on a row of NULLs.
+        refusals: collects.
+
+    Raises:
+        UnsupportedQueryError: there is such a literal.
+
+    """
+    named = [cte for with_ in outer.find_all(exp.With) for cte in with_.expressions]
+    empty = [_no_rows(source) for source in sources]
+
+    def bind(select: exp.Select) -> Sequence[tuple[str, str]]:
+        select.set("with_", exp.With(expressions=[cte.copy() for cte in named]) if named else None)
+        nothing = [Column("nothing", "INTEGER", True)]
+        return environment.schemas.bind_after(_NOTHING, nothing, _with_sources(select, sources, empty))
+
+    before = len(refusals.found)
+    for select in outer.find_all(exp.Select):
+        check_outer_literals(select, bind, environment, refusals)
+    refusals.raise_if_any(before)
 
 
 def _with_sources(outer: exp.Query, sources: Sequence[Source], rows: Sequence[str]) -> str:

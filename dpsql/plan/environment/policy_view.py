@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import BYTEWISE, Engine, Sandbox, identity
-from dpsql.errors import EngineError, PolicyError, SchemaError
+from dpsql.errors import PolicyError, SchemaError
 from dpsql.mechanism import registry
 from dpsql.model.environment import SOURCE_ROWS, Column, DeclaredVersion, Environment, TableSchema, folded
 from dpsql.model.frame import Places
@@ -21,9 +20,6 @@ from dpsql.operations.row_sql import as_condition, guarded
 from dpsql.plan.environment.links import key_paths, link_steps, linked, unit_column
 from dpsql.release.public_lists import PublicLists
 from dpsql.state import Policy, ReleaseHistory, rho_from_nano
-
-_SECONDS = 20.0
-"""A query of public tables may take this long."""
 
 
 @dataclass(frozen=True)
@@ -172,11 +168,13 @@ class SchemaView(PublicLists):
 
     def public_rows(self, sql: str, tables: Sequence[TableSchema]) -> tuple[tuple[str | None, ...], ...]:
         """Return the rows of a query of texts over copies of public tables."""
-        rows = {f"{SOURCE_ROWS}{place}": self.engine.copied(table) for place, table in enumerate(tables)}
-        with contextlib.suppress(EngineError):
-            found = self.sandbox.run(sql, rows, seconds=_SECONDS)
-            return tuple(zip(*(column.to_pylist() for column in found.columns), strict=True))
-        raise SchemaError(f"a query of public tables fails on their rows, or takes more than {_SECONDS:g} s.")
+        from dpsql.engine.limited import Failure, run_limited  # noqa: PLC0415 — few queries need it
+
+        rows = {f"{SOURCE_ROWS}{place}": table for place, table in enumerate(self.engine.copied(tables))}
+        found = run_limited(sql, rows)
+        if isinstance(found, Failure):
+            raise SchemaError(f"a query of public tables {found.reason}.", hint=found.hint)
+        return tuple(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""

@@ -18,7 +18,8 @@ from dpsql.access.limits import Limits
 from dpsql.access.queries import Queries, Query, Question
 from dpsql.engine.connection import _STOP
 from dpsql.errors import AccessError, EngineError, RemoteError
-from dpsql.session import Result
+from dpsql.session import FreeText, Result
+from dpsql.session.free_texts import postpone_free_text
 
 FIRST = 0.08
 LIMITS = Limits(first_answer_seconds=FIRST, workers=4, timeout_seconds=20.0, grace_seconds=0.05)
@@ -32,6 +33,7 @@ class Desk:
     def __init__(self) -> None:
         self.working = 0
         self.most = 0
+        self.postponed = 0
         self.asked: list[str] = []
         self.stops: list[threading.Event] = []
         self.ignored = threading.Event()
@@ -48,6 +50,13 @@ class Desk:
     def answer(self, text: str) -> Result:
         stop = _STOP.get()
         assert stop is not None
+        if text.startswith("free"):
+            try:
+                postpone_free_text()
+            except FreeText:
+                self.postponed += 1
+                raise
+            text = text.removeprefix("free")
         with self._lock:
             self.working += 1
             self.most = max(self.most, self.working)
@@ -330,3 +339,33 @@ def test_a_stop_gives_time_then_ends_everything_and_takes_no_more() -> None:
         if seen[0].state == "done":
             break
     assert seen[0].state == "done"
+
+
+def test_free_texts_wait_for_a_worker_of_their_own() -> None:
+    """Two analysts ask at length what costs nothing; the worker stays with the questions that somebody pays for."""
+
+    async def work(queries: Queries, desk: Desk) -> None:
+        free = [queries.ask(name, Question("free 15", None, {}, 20.0)) for name in ("Ana", "bob")]
+        while desk.postponed < 2:
+            await asyncio.sleep(0.001)
+        paid = queries.ask("ana", question(0.0))
+        await shown(paid)
+        while len(desk.asked) < 2:
+            await asyncio.sleep(0.001)
+        assert isinstance(paid.outcome, Result)
+        assert [one.outcome for one in free] == [None, None]
+        assert sorted(desk.asked) == [" 15", "0.0"]
+        for one in free:
+            queries.cancel(one)
+
+    run(work, workers=1)
+
+
+def test_a_free_text_has_its_answer_at_a_moment() -> None:
+    async def work(queries: Queries, desk: Desk) -> None:
+        free = queries.ask("ana", Question("free 0.01", None, {}, 20.0))
+        assert await shown(free) >= FIRST
+        assert isinstance(free.outcome, Result)
+        assert desk.postponed == 1
+
+    run(work)
