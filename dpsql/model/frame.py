@@ -37,12 +37,39 @@ are added into up to 2**8 times as many (`sums.sum_steps`)."""
 
 
 @dataclass(frozen=True, slots=True)
+class ListedRows:
+    """Public rows in a text whose values are the keys.
+
+    Attributes:
+        relation: how they are read; empty where a table, or a version of it, is gone.
+        identity: what they are made of, with versions in place of what changes.
+        types: names and types of their columns.
+        keys: expressions of their columns, one for each key.
+        filters: conditions that they pass.
+
+    """
+
+    relation: str
+    identity: str
+    types: tuple[tuple[str, str], ...]
+    keys: tuple[str, ...]
+    filters: tuple[str, ...]
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """What the state file knows the list of keys by, in place of a table and its column."""
+        where = f" WHERE {' AND '.join(self.filters)}" if self.filters else ""
+        return self.identity, f"{', '.join(self.keys)}{where}"
+
+
+@dataclass(frozen=True, slots=True)
 class PublicKeys:
     """The columns (table, column) whose public lists make the keys, with lengths, a digest, and where NULL is listed.
 
     Each list has a digest of its own, by which the state file know it.
 
-    Keys are all combinations, in the order of their values, the last column's changing fastest.
+    Keys are all combinations, in the order of their values, the last column's changing fastest. Keys of public rows in
+    the text are one list, of the combinations that these rows have.
     """
 
     columns: tuple[tuple[str, str], ...]
@@ -50,6 +77,7 @@ class PublicKeys:
     digest: str
     with_null: tuple[bool, ...]
     list_digests: tuple[str, ...] = ()
+    rows: ListedRows | None = None
 
     @property
     def count(self) -> int:
