@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpsql.model.cells import Cells
-from dpsql.model.rows import Key, Rows, RowsSql
+from dpsql.model.rows import Key, ListedRows, Rows, RowsSql
 from dpsql.model.statistic_kinds import COVERED_KINDS, StatisticKind
 
 NANO = 10**9
@@ -34,32 +34,6 @@ WEIGHT_BITS = 20
 SUM_LATTICE_BITS = 24
 """A sum's lattice splits the final interval of one unit in one group into 2**24 to 2**25 steps, and where several rows
 are added into up to 2**8 times as many (`sums.sum_steps`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListedRows:
-    """Public rows in a text whose values are the keys.
-
-    Attributes:
-        relation: how they are read; empty where a table, or a version of it, is gone.
-        identity: what they are made of, with versions in place of what changes.
-        types: names and types of their columns.
-        keys: expressions of their columns, one for each key.
-        filters: conditions that they pass.
-
-    """
-
-    relation: str
-    identity: str
-    types: tuple[tuple[str, str], ...]
-    keys: tuple[str, ...]
-    filters: tuple[str, ...]
-
-    @property
-    def name(self) -> tuple[str, str]:
-        """What the state file knows the list of keys by, in place of a table and its column."""
-        where = f" WHERE {' AND '.join(self.filters)}" if self.filters else ""
-        return self.identity, f"{', '.join(self.keys)}{where}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dpsql.model.frame import ListedRows, PublicKeys
-from dpsql.model.rows import Key
+from dpsql.model.frame import PublicKeys
+from dpsql.model.rows import Key, ListedRows
 from dpsql.operations.dialect import to_sql
 from dpsql.sql.source.sources import SelectText
 

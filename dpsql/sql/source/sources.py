@@ -148,8 +148,8 @@ class SourceReader:
         parts = self._parts(clauses, scope)
         if isinstance(parts, PrivateInside):
             return parts, ()
-        relation = parts[0].relation
-        where: Conditions = clauses.where
+        where: Conditions
+        relation, where = parts[0].relation, clauses.where
         if len(parts) > 1:
             relation, where, kept = joined_sides(parts, where, self.tables.environment, self.refusals)
             # queries inside are read before
