@@ -110,6 +110,17 @@ class Engine(Protocol):
     def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
         """Return the distinct non-NULL values of a public table's column as ``key_type``, sorted."""
 
+    def distinct_rows(self, relation: str, columns: Sequence[str], conditions: Sequence[str], most: int) -> pa.Table:
+        """Return the first distinct rows of expressions of public rows, in the order of their values.
+
+        Args:
+            relation: the public rows.
+            columns: the expressions. The columns are called key_0, key_1, …
+            conditions: those that the rows pass.
+            most: number of distinct rows after which no more are returned.
+
+        """
+
     def copied(self, tables: Sequence[TableSchema]) -> list[pa.Table]:
         """Return the rows of public tables.
 

@@ -38,6 +38,23 @@ class PublicRows(Catalog):
             )
         return table.column("key").combine_chunks()
 
+    def distinct_rows(self, relation: str, columns: Sequence[str], conditions: Sequence[str], most: int) -> pa.Table:
+        """Return the first distinct rows of expressions of public rows, in the order of their values.
+
+        Args:
+            relation: the public rows.
+            columns: the expressions. The columns are called key_0, key_1, …
+            conditions: those that the rows pass.
+            most: number of distinct rows after which no more are returned.
+
+        """
+        keys = ", ".join(f"{sql} AS key_{place}" for place, sql in enumerate(columns))
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        order = ", ".join(f"key_{place} NULLS LAST" for place in range(len(columns)))
+        with self._connection.pinned() as cursor:
+            table = cursor.table(f"SELECT DISTINCT {keys} FROM {relation}{where} ORDER BY {order} LIMIT {most}")
+        return table.combine_chunks()
+
     def copied(self, tables: Sequence[TableSchema]) -> list[pa.Table]:
         """Return the rows of public tables. The reading ends where they are too many.
 

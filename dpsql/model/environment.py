@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError
 from dpsql.model.frame import Places, PublicKeys
+from dpsql.model.rows import ListedRows
 from dpsql.model.table_rules import TableRules
 from dpsql.operations.dialect import span_of
 
@@ -251,6 +252,12 @@ class Schemas(Protocol):
 
     def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
         """The product of the public lists of columns, each with its table, as it is now."""
+
+    def keys_of_rows(self, rows: ListedRows, types: Sequence[str]) -> PublicKeys | None:
+        """Return the keys that public rows have now, of these types.
+
+        Return None if there are too many of them, or if the rows are those of an earlier version without a release.
+        """
 
     def lists_at(self, moment: dt.datetime) -> Schemas:
         """The same, with the public lists of keys that releases were made by at a moment."""

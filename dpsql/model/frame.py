@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpsql.model.cells import Cells
-from dpsql.model.rows import Key, Rows, RowsSql
+from dpsql.model.rows import Key, ListedRows, Rows, RowsSql
 from dpsql.model.statistic_kinds import COVERED_KINDS, StatisticKind
 
 NANO = 10**9
@@ -42,7 +42,8 @@ class PublicKeys:
 
     Each list has a digest of its own, by which the state file know it.
 
-    Keys are all combinations, in the order of their values, the last column's changing fastest.
+    Keys are all combinations, in the order of their values, the last column's changing fastest. Keys of public rows in
+    the text are one list, of the combinations that these rows have.
     """
 
     columns: tuple[tuple[str, str], ...]
@@ -50,6 +51,7 @@ class PublicKeys:
     digest: str
     with_null: tuple[bool, ...]
     list_digests: tuple[str, ...] = ()
+    rows: ListedRows | None = None
 
     @property
     def count(self) -> int:

@@ -111,3 +111,29 @@ class RowsSql:
         for column, name in self.called:
             sql = sql.replace(column, name)
         return sql
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRows:
+    """Public rows in a text whose values are the keys.
+
+    Attributes:
+        relation: how they are read; empty where a table, or a version of it, is gone.
+        identity: what they are made of, with versions in place of what changes.
+        types: names and types of their columns.
+        keys: expressions of their columns, one for each key.
+        filters: conditions that they pass.
+
+    """
+
+    relation: str
+    identity: str
+    types: tuple[tuple[str, str], ...]
+    keys: tuple[str, ...]
+    filters: tuple[str, ...]
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """What the state file knows the list of keys by, in place of a table and its column."""
+        where = f" WHERE {' AND '.join(self.filters)}" if self.filters else ""
+        return self.identity, f"{', '.join(self.keys)}{where}"

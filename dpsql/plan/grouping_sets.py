@@ -147,6 +147,9 @@ def _adds_up(
     frame = query.frame
     if len(distinct[0]) != len(resolved.keys) or not frame.public_keys or options.mechanism not in _OF_SUMS:
         return False
+    if frame.public_keys.rows:
+        # sums run over all combinations of keys
+        return False
     if frame.bounding.counted_groups:
         # a weight keeps the norm over the finest groups, not that over sums of them
         return False

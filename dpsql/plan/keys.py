@@ -36,6 +36,7 @@ _UNRELEASABLE = (
     '"NULL"',
 )
 _OPTION = "group_selection_strategy"
+_BY_LISTS = f"{_OPTION} = PUBLIC_GROUPS"
 
 
 def read_keys(text: SelectText, written: Sequence[exp.Expr]) -> tuple[Key, ...]:
@@ -62,12 +63,29 @@ def read_keys(text: SelectText, written: Sequence[exp.Expr]) -> tuple[Key, ...]:
     return tuple(sorted(keys, key=lambda key: key.sql))
 
 
-def unlisted_keys(text: SelectText, written: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """Keys that are not taken from a public list; all of them where a threshold is asked for."""
+def unlisted_keys(text: SelectText, written: Sequence[exp.Expr], *, by_policy: bool = False) -> list[exp.Expr]:
+    """Return the keys that are not taken from a public list; all of them where a threshold is asked for.
+
+    Args:
+        text: the query.
+        written: the keys.
+        by_policy: whether a list counts only if it is declared, and not if the text gives it.
+
+    """
     if text.options.group_selection_strategy == "GAUSSIAN_THRESHOLD":
         return list(written)
     has_list, origin = text.environment.policy.has_public_keys, text.relation.schema.origin
-    return [key for key in written if not (isinstance(key, exp.Column) and has_list(*origin(key.name)))]
+    unlisted = [key for key in written if not (isinstance(key, exp.Column) and has_list(*origin(key.name)))]
+    return [] if text.kept and not by_policy and unlisted and _are_kept(text, written) else unlisted
+
+
+def _are_kept(text: SelectText, written: Sequence[exp.Expr]) -> bool:
+    """Check that public rows in the text list its keys, and that nothing is asked that needs private ones."""
+    from dpsql.plan.kept_lists import are_listed  # noqa: PLC0415 — few queries need it
+
+    # keys that are selected first because nobody named a mechanism are only tried
+    named = replace(text, options=replace(text.options, mechanism=None)) if text.finds_mechanism else text
+    return are_listed(text, written) and not _beside_private_keys_alone(named)
 
 
 def read_public_keys(text: SelectText, written: Sequence[exp.Expr], keys: Sequence[Key]) -> PublicKeys | None:
@@ -83,13 +101,16 @@ def read_public_keys(text: SelectText, written: Sequence[exp.Expr], keys: Sequen
         return None
     unlisted = unlisted_keys(text, written)
     if not unlisted:
+        if text.kept and unlisted_keys(text, written, by_policy=True):
+            from dpsql.plan.kept_lists import read_listed_keys  # noqa: PLC0415 — few queries need it
+
+            return read_listed_keys(text, written, keys)
         origins = {to_sql(node): text.relation.schema.origin(node.name) for node in written}
         return text.environment.schemas.public_keys([origins[key.sql] for key in keys], [key.type for key in keys])
-    asked = "group_selection_strategy = PUBLIC_GROUPS"
-    for node in unlisted if asked in text.options.given else ():
+    for node in unlisted if _BY_LISTS in text.options.given else ():
         refuse_combinations(
-            {asked},
-            {asked, "private keys"},
+            {_BY_LISTS},
+            {_BY_LISTS, "private keys"},
             node,
             text.refusals,
             key=unquoted(node),
@@ -132,6 +153,8 @@ def read_select_keys(text: SelectText, *, in_buckets: bool) -> SelectKeys:
 
 def _read_in_buckets(text: SelectText, parts: BucketParts) -> SelectKeys:
     refusals = text.refusals
+    # buckets are places in declared lists
+    text = replace(text, kept=None)
     keys = read_keys(text, parts.inner.keys)
     public = read_public_keys(text, parts.inner.keys, keys)
     if keys and not refusals.found:
@@ -189,13 +212,16 @@ def _cures(text: SelectText, unlisted: Sequence[exp.Expr], names: str) -> tuple[
 
 def _for_private_keys_alone(text: SelectText) -> set[str]:
     """Return what a text asks for that public keys do not go with, options by their names."""
+    found = _beside_private_keys_alone(text) | (text.options.given & {_OPTION})
+    return {"mechanism" if thing == "a mechanism without public keys" else thing for thing in found}
+
+
+def _beside_private_keys_alone(text: SelectText) -> set[str]:
+    """Return what a text asks for that public keys do not go with, but for the strategy, as things or options."""
     options = text.options
     asked = {*options.given, *things_without(options.mechanism, text.environment.mechanisms)}
     if not text.select.calls:
         asked.add("keys alone")
-    if options.group_selection_strategy == "GAUSSIAN_THRESHOLD":
-        asked.add(_OPTION)
-    unfit = {_OPTION, *(one.thing for one in COMBINATIONS if "public keys" in one.beside)}
+    unfit = {one.thing for one in COMBINATIONS if "public keys" in one.beside}
     unfit |= {thing for one in COMBINATIONS if one.thing == "public keys" for thing in one.beside}
-    found = {thing.partition(" = ")[0] for thing in asked & unfit}
-    return {"mechanism" if thing == "a mechanism without public keys" else thing for thing in found}
+    return {thing.partition(" = ")[0] for thing in asked & unfit}

@@ -339,7 +339,7 @@ def public_key_table(frame: Frame, runtime: Runtime) -> pa.Table | None:
     if not public:
         return None
     view = PublicLists(runtime.state.policy(), runtime.engine, runtime.sandbox)
-    table = view.public_key_table(public.columns, [key.type for key in frame.keys])
+    table = view.public_key_table(public, [key.type for key in frame.keys])
     if digest(table) != public.digest:
         raise ReleaseError("the public keys changed while the query was planned; nothing was charged, ask again")
     return table

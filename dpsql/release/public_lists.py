@@ -14,6 +14,8 @@ import pyarrow as pa
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import PolicyError, SchemaError
 from dpsql.model.frame import PublicKeys
+from dpsql.model.rows import ListedRows
+from dpsql.operations.row_sql import one_spelling, total_condition_sql, total_sql
 from dpsql.state import Domain, Policy, ReleaseHistory
 
 MAX_PUBLIC_KEYS = 1_000_000
@@ -48,14 +50,53 @@ class PublicLists:
         """The same, with the public lists of keys that releases were made by at a moment."""
         return replace(self, moment=moment)
 
-    def public_key_table(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> pa.Table:
-        """The product of the columns' public lists, with columns key_0, key_1, …
+    def keys_of_rows(self, rows: ListedRows, types: Sequence[str]) -> PublicKeys | None:
+        """Return the keys that public rows have now, or had when a release was made by them.
+
+        Return None if there are more than a million keys, or if the rows are gone and no release was made by them.
+        """
+        table = self._distinct(rows, types)
+        if table is None or table.num_rows > MAX_PUBLIC_KEYS:
+            return None
+        with_null = tuple(column.null_count > 0 for column in table.columns)
+        list_digest = hashlib.sha256(table_blob(table)).hexdigest()
+        return PublicKeys((rows.name,), (table.num_rows,), digest(table), with_null, (list_digest,), rows)
+
+    def public_key_table(self, public: PublicKeys, types: Sequence[str]) -> pa.Table:
+        """The keys as they are now, with columns key_0, key_1, …
 
         Raises:
-            PolicyError: the product has more than a million keys.
+            PolicyError: there are more than a million keys.
 
         """
-        return self._product(self.lists(columns, types))
+        if not public.rows:
+            return self._product(self.lists(public.columns, types))
+        table = self._distinct(public.rows, types)
+        if table is None or table.num_rows > MAX_PUBLIC_KEYS:
+            raise PolicyError(
+                f"the public rows that list the keys are gone, or have more than {MAX_PUBLIC_KEYS:,} keys"
+            )
+        return table
+
+    def blobs(self, public: PublicKeys, types: Sequence[str]) -> list[bytes]:
+        """Return each list of keys as it is now, as Arrow."""
+        if public.rows:
+            return [table_blob(self.public_key_table(public, types))]
+        return [*map(list_blob, self.lists(public.columns, types))]
+
+    def _distinct(self, rows: ListedRows, types: Sequence[str]) -> pa.Table | None:
+        if self.past and self.moment:
+            blob = self.past.list_at(*rows.name, ", ".join(types), self.moment)
+            if blob is not None:
+                return pa.ipc.open_stream(blob).read_all()
+        if not rows.relation:
+            return None
+        keys = [
+            one_spelling(f"CAST({total_sql(sql, rows.types)} AS {kind})", kind)
+            for sql, kind in zip(rows.keys, types, strict=True)
+        ]
+        conditions = [total_condition_sql(sql, rows.types) for sql in rows.filters]
+        return self.engine.distinct_rows(rows.relation, keys, conditions, MAX_PUBLIC_KEYS + 1)
 
     def lists(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> list[pa.Array]:
         """Return the columns' public lists.
@@ -102,7 +143,11 @@ class PublicLists:
 
 def list_blob(values: pa.Array) -> bytes:
     """A list of keys as Arrow."""
-    table = pa.table({"key": values})
+    return table_blob(pa.table({"key": values}))
+
+
+def table_blob(table: pa.Table) -> bytes:
+    """Combinations of keys as Arrow."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

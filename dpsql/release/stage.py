@@ -25,7 +25,7 @@ from dpsql.release.exact import NOTHING_READ, Exact, Reading, prepare_reading, r
 from dpsql.release.left_out_stage import hold_for_left_out, release_left_out, require_left_out_runs
 from dpsql.release.offer import Offer
 from dpsql.release.points import new_points
-from dpsql.release.public_lists import PublicLists, list_blob
+from dpsql.release.public_lists import PublicLists
 from dpsql.release.round_keys import add_keys
 from dpsql.release.runtime import Inquiry, Runtime, bounding_frames, bounding_salt, read_marks
 from dpsql.release.stored_beside import store_beside
@@ -241,11 +241,13 @@ def _new_lists(frame: Frame, runtime: Runtime) -> list[KeyList]:
     for one in bounding_frames(frame):
         if (public := one.public_keys) and one.rows_sql.relation:
             types = [key.type for key in one.keys]
-            listed = list(zip(public.columns, types, public.list_digests, strict=True))
+            # combinations of keys are one list
+            listed_types = [", ".join(types)] if public.rows else types
+            listed = list(zip(public.columns, listed_types, public.list_digests, strict=True))
             if all(runtime.state.history.is_last_list(*column, kind, digest) for column, kind, digest in listed):
                 continue
-            lists = PublicLists(runtime.state.policy(), runtime.engine, runtime.sandbox).lists(public.columns, types)
-            for (column, kind, digest), blob in zip(listed, map(list_blob, lists), strict=True):
+            blobs = PublicLists(runtime.state.policy(), runtime.engine, runtime.sandbox).blobs(public, types)
+            for (column, kind, digest), blob in zip(listed, blobs, strict=True):
                 if hashlib.sha256(blob).hexdigest() == digest:
                     new.append(KeyList(*column, kind, digest, blob))
     return new

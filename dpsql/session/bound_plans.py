@@ -188,7 +188,7 @@ class Trial:
         query, state, _ = self._planned(text, terms)
         frame, public = query.first.frame, query.first.frame.public_keys
         view = SchemaView(state.policy(), self._plans.engine, self._runner.sandbox)
-        listed = view.public_key_table(public.columns, [key.type for key in frame.keys]) if public else None
+        listed = view.public_key_table(public, [key.type for key in frame.keys]) if public else None
         return query.first, listed
 
     def noise(self, text: str, terms: Terms) -> Noise:

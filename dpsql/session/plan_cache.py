@@ -42,6 +42,7 @@ _ASKED_AGAIN = frozenset(
         "value_bounds",
         "public_rows",
         "public_keys",
+        "keys_of_rows",
         "keeps_order",
         "has_collation",
     }

@@ -59,6 +59,13 @@ def read_total(
 
 
 def _ordering_along(node: exp.Expr, keys: Sequence[Key], public: PublicKeys, source: AggregateSource) -> Ordering:
+    if public.rows and len(keys) > 1:
+        source.refuse(
+            "running_total",
+            node,
+            "a running total runs along a list of keys, and these keys are a list of combinations.",
+            "Group by one key of the list, or let the curator declare a list for each key.",
+        )
     (term,) = node.args["order"].expressions
     axis = [key.sql for key in keys].index(to_sql(term.this))
     if not 1 <= public.lengths[axis] <= LONGEST_SEQUENCE:

@@ -89,7 +89,7 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
     return Relation(
         schema,
         owner,
-        f"({_from(joins, [part.relation.identity for part in parts])})",
+        f"({from_text(joins, [part.relation.identity for part in parts])})",
         reads,
         matches,
         unique=unique,
@@ -153,8 +153,8 @@ def _whole_source(joins: Joins, texts: Sequence[str], ties: Ties) -> str:
             steps[place] = replace(step, kind=FULL)
             conditions += _comparisons(step, tied.get(place, ()))
     if not conditions or {step.kind for step in joins.steps} & {RIGHT, FULL}:
-        return _from(joins, texts, tied)
-    return f"{_from(replace(joins, steps=tuple(steps)), texts, tied)} WHERE TRY({' AND '.join(conditions)})"
+        return from_text(joins, texts, tied)
+    return f"{from_text(replace(joins, steps=tuple(steps)), texts, tied)} WHERE TRY({' AND '.join(conditions)})"
 
 
 def _comparisons(step: Step, ties: Sequence[str]) -> list[str]:
@@ -163,7 +163,15 @@ def _comparisons(step: Step, ties: Sequence[str]) -> list[str]:
     return sorted({*equal, *ties})
 
 
-def _from(joins: Joins, texts: Sequence[str], ties: Mapping[int, Sequence[str]] | None = None) -> str:
+def from_text(joins: Joins, texts: Sequence[str], ties: Mapping[int, Sequence[str]] | None = None) -> str:
+    """Return FROM without its first word.
+
+    Args:
+        joins: the sides.
+        texts: of each side, its rows.
+        ties: of some sides, comparisons beside those of its step.
+
+    """
     steps = []
     for place, (step, text) in enumerate(zip(joins.steps, texts, strict=True)):
         equal = _comparisons(step, (ties or {}).get(place, ()))

@@ -13,6 +13,7 @@ from dpsql.sql.clauses import Clauses
 from dpsql.sql.names import resolve_names
 from dpsql.sql.source.join_rows import filtering_pairs, has_too_many_matches, joined
 from dpsql.sql.source.joins import Apart, Joins, read_joins
+from dpsql.sql.source.kept_rows import kept_rows
 from dpsql.sql.source.projections import filtered
 from dpsql.sql.source.relation import Relation
 from dpsql.sql.source.row_bounds import decided_columns
@@ -27,8 +28,8 @@ Conditions = Sequence[exp.Expr]
 
 def joined_sides(
     parts: Sequence[Part], where: Conditions, environment: Environment, refusals: Refusals
-) -> tuple[Relation, Conditions]:
-    """Return the joined rows of several sources, and what is left of WHERE.
+) -> tuple[Relation, Conditions, Relation | None]:
+    """Return the joined rows of several sources, what is left of WHERE, and the public rows that the join keeps.
 
     Raises:
         SchemaError: a name in ON or USING is not there, or is there more than once.
@@ -51,7 +52,9 @@ def joined_sides(
         left, joins = read(every=True)
     joins = replace(joins, decided=tuple(decided_columns(left, joins.columns)))
     left, early = early_filters(left, joins, growth(joins).places)
-    return joined(_with_own_rows(joins, early, environment, refusals), environment, refusals), left
+    relation = joined(_with_own_rows(joins, early, environment, refusals), environment, refusals)
+    # where a condition dropped rows of another side before, the join kept none
+    return relation, left, None if early else kept_rows(joins)
 
 
 def _with_own_rows(

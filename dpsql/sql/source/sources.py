@@ -58,6 +58,7 @@ class SelectText:
         zones: time zones whose clocks it reads without naming them.
         finds_bounds: whether bounds that nobody names are left to AUTO.
         finds_mechanism: whether keys are selected first because nobody names a mechanism.
+        kept: public rows of which the joins of its FROM clause keep every one, before WHERE; None without any.
 
     """
 
@@ -72,6 +73,7 @@ class SelectText:
     zones: frozenset[str] = frozenset()
     finds_bounds: bool = False
     finds_mechanism: bool = False
+    kept: Relation | None = None
 
     @property
     def has_sets(self) -> bool:
@@ -108,24 +110,34 @@ def read_select(
         tables = CurrentTables(environment, Refusals(refusals.text))
     else:
         tables = EarlierTables(options, tree, environment, refusals.text)
-    relation, where = SourceReader(tables, refusals).read_from(tree, clauses, Scope({}, 0))
+    reader = SourceReader(tables, refusals)
+    relation, where = reader.read_from(tree, clauses, Scope({}, 0))
     if isinstance(relation, PrivateInside):
         return relation
     refusals.found.extend(tables.unmet.found)
     if relation.owner is None:
         raise tables.not_protected(clauses.source)
     select = resolve_names(replace(clauses, where=tuple(where)), relation.schema, tables.environment, refusals)
-    zones = frozenset(refusals.zones)
-    return SelectText(clauses, options, hint, relation, relation.owner, tables.environment, select, refusals, zones)
+    text = SelectText(clauses, options, hint, relation, relation.owner, tables.environment, select, refusals)
+    return replace(text, zones=frozenset(refusals.zones), kept=reader.kept)
 
 
 @dataclass(slots=True)
 class SourceReader:
-    """Reads the sources of one statement; where one of them is a private query, this query is what is read of all."""
+    """Reads the sources of one statement; where one of them is a private query, this query is what is read of all.
+
+    Attributes:
+        tables: the tables that it can read.
+        refusals: collects.
+        read: number of sources so far.
+        kept: public rows that the joins of the FROM clause keep, if no subquery of WHERE drops some.
+
+    """
 
     tables: CurrentTables
     refusals: Refusals
     read: int = 0
+    kept: Relation | None = None
 
     def read_from(
         self, tree: exp.Select, clauses: Clauses, scope: Scope
@@ -136,13 +148,16 @@ class SourceReader:
         parts = self._parts(clauses, scope)
         if isinstance(parts, PrivateInside):
             return parts, ()
-        relation = parts[0].relation
-        where: Conditions = clauses.where
+        where: Conditions
+        relation, where = parts[0].relation, clauses.where
         if len(parts) > 1:
-            relation, where = joined_sides(parts, where, self.tables.environment, self.refusals)
+            relation, where, kept = joined_sides(parts, where, self.tables.environment, self.refusals)
+            # queries inside are read before
+            self.kept = None if scope.depth else kept
         if any(condition.find(exp.Query) for condition in where):
             from dpsql.sql.source.row_conditions import restrict_rows  # noqa: PLC0415 — few queries need it
 
+            self.kept = None
             return restrict_rows(self, relation, replace(clauses, where=tuple(where)), scope)
         return relation, where
 

@@ -222,7 +222,7 @@ class Laboratory:
             return None
         runner = self.session._runner
         view = SchemaView(runner.access.read().policy(), self.engine, runner.sandbox)
-        return view.public_key_table(public.columns, [key.type for key in run.query.first.frame.keys])
+        return view.public_key_table(public, [key.type for key in run.query.first.frame.keys])
 
     def reference(self, run: Run) -> dict[Group, GroupTotals]:
         """The same table by plain Python, its keys in the order of the frame's."""

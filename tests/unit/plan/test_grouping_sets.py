@@ -123,7 +123,7 @@ class Hospital:
         frame = part.frame.bounding.finer or part.frame
         assert frame.public_keys is not None
         view = SchemaView(self.session._access.read().policy(), self.engine, self.session._runner.sandbox)
-        listed = view.public_key_table(frame.public_keys.columns, [key.type for key in frame.keys])
+        listed = view.public_key_table(frame.public_keys, [key.type for key in frame.keys])
         sql = bounded_sql(part.frame, part.statistics, bytes(range(16)))
         table = self.engine.aggregate(sql, listed_keys=listed, timeout_seconds=None).reveal()
         radii = np.array([statistic.radius_steps for statistic in part.statistics])

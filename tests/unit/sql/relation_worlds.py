@@ -183,7 +183,7 @@ class World:
             return None
         runner = self.session._runner
         view = SchemaView(runner.access.read().policy(), self.engine, runner.sandbox)
-        return view.public_key_table(frame.public_keys.columns, [key.type for key in frame.keys])
+        return view.public_key_table(frame.public_keys, [key.type for key in frame.keys])
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: tuple[Row, ...]) -> None:
