@@ -192,7 +192,7 @@ class Composed:
         if plan.state.age:
             plan.state.age.require_own_database()
         (unit, due), *others = asked.items()
-        return plan.state.ledger.charge(unit, due, plan.reader.name, plan.reader.planned_at, dict(others))
+        return plan.state.ledger.charge(unit, due, plan.reader.name, plan.reader.planned_at, beside=dict(others))
 
     def _computed(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return what the outer statement computes."""

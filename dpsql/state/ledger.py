@@ -192,16 +192,16 @@ class Ledger:
         items: Sequence[ChargeItem],
         analyst: str,
         planned_at: int | None = None,
+        *,
         beside: Mapping[str, Sequence[ChargeItem]] | None = None,
     ) -> Charged:
-        """Charge ``unit`` for statistics that are about to be drawn; durable when this returns.
-
-        What was charged earlier and never stored is used up first. One transaction checks the budget and charges.
+        """Charge for statistics that are about to be drawn, after what was charged and not stored; durable at the end.
 
         Args:
             unit: name of the privacy unit.
             items: one per statistic, as asked before anything is used up.
-            analyst, planned_at: who asks, and the `Policy.undone` of the plan; None for a charge without a plan.
+            analyst: who asks.
+            planned_at: `Policy.undone` of the plan; None for a charge without a plan.
             beside: items of other units by their names; all units are charged, or none.
 
         Raises:
