@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from dpsql.engine.limited import Failure, run_limited
+from dpsql.engine.limits import Failure, run_limited
 from dpsql.errors import ReleaseError
 
 

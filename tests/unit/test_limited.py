@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.engine import limited, public_rows
-from dpsql.engine.limited import Failure, run_limited
+from dpsql.engine.limits import Failure, run_limited
 from dpsql.errors import SchemaError
 
 ROWS = {"a": pa.table({"i": range(100_000), "s": [f"text {i}" for i in range(100_000)]})}

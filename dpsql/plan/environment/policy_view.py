@@ -168,7 +168,7 @@ class SchemaView(PublicLists):
 
     def public_rows(self, sql: str, tables: Sequence[TableSchema]) -> tuple[tuple[str | None, ...], ...]:
         """Return the rows of a query of texts over copies of public tables."""
-        from dpsql.engine.limited import Failure, run_limited  # noqa: PLC0415 — few queries need it
+        from dpsql.engine.limits import Failure, run_limited  # noqa: PLC0415 — few queries need it
 
         rows = {f"{SOURCE_ROWS}{place}": table for place, table in enumerate(self.engine.copied(tables))}
         found = run_limited(sql, rows)
