@@ -26,6 +26,10 @@ from dpsql.release.runtime import Runtime
 from dpsql.state import ChargeItem, State
 
 
+_DELTA_SLACK = 1e-9
+"""Share of delta by which sums of it may be off."""
+
+
 @dataclass(frozen=True, slots=True)
 class OfferedPart:
     """A private query of a text, with the way it will be served; nothing is charged yet.
@@ -104,7 +108,83 @@ def divided(request: Request, queries: Sequence[PrivateQuery]) -> tuple[Request,
     return equal_requests(request, frames)
 
 
-def levels_asked(query: PrivateQuery) -> float:
+def hides_keys(query: PrivateQuery) -> bool:
+    """Check that keys of a query pass a threshold."""
+    return any(histogram_of(part.frame).hides for part in query.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBeside:
+    """The part of a request that private queries with levels of their own leave to the others of one unit.
+
+    Attributes:
+        request: of all queries together.
+        queries: the plans of those that name no level.
+        rho, delta: level and thresholds' delta of all queries together.
+        taken_rho, taken_delta: those of the queries that name levels.
+
+    """
+
+    request: Request
+    queries: tuple[PrivateQuery, ...]
+    rho: float
+    delta: float
+    taken_rho: float
+    taken_delta: float
+
+    @property
+    def is_rho_spent(self) -> bool:
+        """Whether no level is left, or less than none if nobody needs it."""
+        left_nano = round((self.rho - self.taken_rho) * NANO)
+        return left_nano <= 0 if self.queries else left_nano < 0
+
+    @property
+    def is_delta_spent(self) -> bool:
+        """Whether no delta is left for thresholds, or less than none if nobody needs it."""
+        left = self.delta - self.taken_delta
+        slack = _DELTA_SLACK * self.delta
+        return left <= slack if any(map(hides_keys, self.queries)) else left < -slack
+
+    def shares(self) -> tuple[Request, ...]:
+        """Return the request of each query that names no level.
+
+        Raises:
+            CalibrationError: the level is too small.
+
+        """
+        if not self.queries:
+            return ()
+        hidden = [hides_keys(query) for query in self.queries]
+        equal = divided(self.request.at(self.rho - self.taken_rho), self.queries)
+        delta = (self.delta - self.taken_delta) / max(1, sum(hidden))
+        return tuple(replace(one, delta=delta) if hides else one for one, hides in zip(equal, hidden, strict=True))
+
+
+def left_beside(request: Request, queries: Sequence[PrivateQuery], own: Sequence[PrivateQuery]) -> LeftBeside:
+    """Return what queries with levels of their own leave of a request of all queries of one unit.
+
+    Args:
+        request: of all queries together.
+        queries: the plans of those that name no level.
+        own: the plans of those that name one.
+
+    Raises:
+        CalibrationError: a level is too small.
+
+    """
+    equal = divided(request, [*queries, *own])
+    hidden = [share.delta for share, query in zip(equal, [*queries, *own], strict=True) if hides_keys(query)]
+    return LeftBeside(
+        request=request,
+        queries=tuple(queries),
+        rho=sum(share.rho or 0.0 for share in equal) if request.rho is None else request.rho,
+        delta=math.fsum(hidden),
+        taken_rho=sum(map(_level_asked, own)),
+        taken_delta=math.fsum(query.whole_request.delta for query in own if hides_keys(query)),
+    )
+
+
+def _level_asked(query: PrivateQuery) -> float:
     """Return the level in rho that a query asks for, all its frames together.
 
     Raises:

@@ -330,6 +330,9 @@ def unquoted(node: exp.Expr) -> str:
             table, name = called
             column.set("table", exp.to_identifier(table) if table else None)
             column.this.set("this", name)
+    for select in copied.find_all(exp.Select):
+        # a message has no room for options
+        select.set("hint", None)
     for identifier in copied.find_all(exp.Identifier):
         identifier.set("quoted", not _PLAIN_NAME.match(identifier.name))
     return copied.sql(dialect=DuckDB, comments=False, normalize_functions="lower", unsupported_level=ErrorLevel.IGNORE)
@@ -345,6 +348,8 @@ def written(node: exp.Expr) -> str:
     name = node.meta.get("written")
     if name is not None:
         return f"{str(name).lower()}()"
+    if isinstance(node, DifferentialPrivacy):
+        return "OPTIONS"
     text = unquoted(node)
     return text if len(text) <= 60 else type(node).__name__
 

@@ -15,6 +15,7 @@ from functools import partial
 import pyarrow as pa
 
 from dpsql.cascade.reader import CURATOR
+from dpsql.engine import redefined
 from dpsql.errors import DpsqlError
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.private_parts import (
@@ -75,7 +76,7 @@ class Composed:
 
         """
         plan, results = self._plan, dict[int, Result]()
-        public = [self._runner.engine.copied(one.schema) for one in plan.composition.tables]
+        public = self._public_rows()
         parts = self._require()
         # a statistic that two parts read is drawn at its higher level first
         order = sorted(range(len(parts)), key=lambda place: -_presence_nano(parts[place]))
@@ -144,6 +145,19 @@ class Composed:
             plan.state.age.require_own_database()
         (unit, due), *others = asked.items()
         return plan.state.ledger.charge(unit, due, plan.reader.name, plan.reader.planned_at, dict(others))
+
+    def _public_rows(self) -> list[pa.Table]:
+        """Return the rows of the public tables.
+
+        Raises:
+            SchemaError: a table is too large to be copied, or is a view since the text was planned.
+
+        """
+        with self._runner.engine.snapshot() as engine:
+            schemas = [one.schema for one in self._plan.composition.tables]
+            if not all(map(engine.is_base_table, schemas)):
+                raise redefined()
+            return [engine.copied(one) for one in schemas]
 
     def _computed(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return what the outer statement computes."""
