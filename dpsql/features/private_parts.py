@@ -25,7 +25,6 @@ from dpsql.release.offer import Offer, current, price_of
 from dpsql.release.runtime import Runtime
 from dpsql.state import ChargeItem, State
 
-
 _DELTA_SLACK = 1e-9
 """Share of delta by which sums of it may be off."""
 

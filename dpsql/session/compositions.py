@@ -150,7 +150,8 @@ class Composed:
         """Return the rows of the public tables.
 
         Raises:
-            SchemaError: a table is too large to be copied, or is a view since the text was planned.
+            EngineError: a view has taken the place of a table since the text was planned; nothing was charged.
+            SchemaError: a table is too large to be copied.
 
         """
         with self._runner.engine.snapshot() as engine:
