@@ -21,6 +21,7 @@ from dpsql.mechanism.joint import ShownFrame, equal_requests, joint_guarantee
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import PrivateQuery, Request
+from dpsql.model.query_kinds import WithOtherGroup
 from dpsql.release.offer import Offer, current, price_of
 from dpsql.release.runtime import Runtime
 from dpsql.state import ChargeItem, State
@@ -87,7 +88,7 @@ def require_part(part: OfferedPart, runtime: Runtime, reader: Reader) -> None:
 
 
 def divided(request: Request, queries: Sequence[PrivateQuery]) -> tuple[Request, ...]:
-    """Return the request of each private query of one unit, at equal levels.
+    """Return the request of each private query of one unit. All cost the same level.
 
     Args:
         request: of all of them together.
@@ -104,7 +105,16 @@ def divided(request: Request, queries: Sequence[PrivateQuery]) -> tuple[Request,
         ]
         for query in queries
     ]
-    return equal_requests(request, frames)
+    shares = equal_requests(request, frames)
+    return tuple(
+        share.at((share.rho or 0.0) / _times(query)) if _times(query) > 1 else share
+        for share, query in zip(shares, queries, strict=True)
+    )
+
+
+def _times(query: PrivateQuery) -> int:
+    """Return how often a query costs its level: the group of all others costs as much again."""
+    return 2 if isinstance(query, WithOtherGroup) else 1
 
 
 def hides_keys(query: PrivateQuery) -> bool:
@@ -171,12 +181,14 @@ def left_beside(request: Request, queries: Sequence[PrivateQuery], own: Sequence
         CalibrationError: a level is too small.
 
     """
-    equal = divided(request, [*queries, *own])
-    hidden = [share.delta for share, query in zip(equal, [*queries, *own], strict=True) if hides_keys(query)]
+    together = [*queries, *own]
+    equal = divided(request, together)
+    hidden = [share.delta for share, query in zip(equal, together, strict=True) if hides_keys(query)]
+    total = math.fsum((share.rho or 0.0) * _times(query) for share, query in zip(equal, together, strict=True))
     return LeftBeside(
         request=request,
         queries=tuple(queries),
-        rho=sum(share.rho or 0.0 for share in equal) if request.rho is None else request.rho,
+        rho=total if request.rho is None else request.rho,
         delta=math.fsum(hidden),
         taken_rho=sum(map(_level_asked, own)),
         taken_delta=math.fsum(query.whole_request.delta for query in own if hides_keys(query)),
@@ -191,8 +203,8 @@ def _level_asked(query: PrivateQuery) -> float:
 
     """
     if query.whole_request.rho is not None:
-        return query.whole_request.rho
-    return sum(calibrate(part, histogram_of(part.frame)).rho_nano for part in query.parts) / NANO
+        return query.whole_request.rho * _times(query)
+    return sum(calibrate(part, histogram_of(part.frame)).rho_nano for part in query.parts) / NANO * _times(query)
 
 
 def price_together(parts: Sequence[OfferedPart]) -> tuple[ChargeItem, ...]:

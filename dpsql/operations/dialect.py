@@ -330,9 +330,6 @@ def unquoted(node: exp.Expr) -> str:
             table, name = called
             column.set("table", exp.to_identifier(table) if table else None)
             column.this.set("this", name)
-    for select in copied.find_all(exp.Select):
-        # a message has no room for options
-        select.set("hint", None)
     for identifier in copied.find_all(exp.Identifier):
         identifier.set("quoted", not _PLAIN_NAME.match(identifier.name))
     return copied.sql(dialect=DuckDB, comments=False, normalize_functions="lower", unsupported_level=ErrorLevel.IGNORE)
@@ -350,7 +347,11 @@ def written(node: exp.Expr) -> str:
         return f"{str(name).lower()}()"
     if isinstance(node, DifferentialPrivacy):
         return "OPTIONS"
-    text = unquoted(node)
+    copied = node.copy()
+    for select in copied.find_all(exp.Select):
+        # a message has no room for options
+        select.set("hint", None)
+    text = unquoted(copied)
     return text if len(text) <= 60 else type(node).__name__
 
 

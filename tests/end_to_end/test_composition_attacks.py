@@ -250,7 +250,7 @@ STATEMENTS = (
     f"SELECT {COUNT} AS n, * FROM dp_releases()",
     f"SELECT {COUNT} AS n, * FROM dp_cascade('visits')",
     "SELECT name, CAST(name AS INTEGER) AS c, (SELECT max(city) FROM visits) AS m FROM wards",
-    f"SELECT {WITH} (rho = 0.1) name, (SELECT {WITH} (rho = 0.1, privacy_unit_column = cost) count(*) FROM visits) FROM wards",
+    f"SELECT name, (SELECT {WITH} (rho = 0.1, privacy_unit_column = cost) count(*) FROM visits) AS n FROM wards",
     f"SELECT {WITH} (rho = 0.1, max_groups_contributed = 99999999999) name, {COUNT} AS n FROM wards, visits",
 )
 """Other statements, and texts inside them."""

@@ -18,7 +18,8 @@ PRIVATE_KEYS = (
 )
 BOTH_KEYS = "SELECT *, (SELECT count(*) FROM visits) AS k FROM (SELECT city, count(*) AS n FROM visits GROUP BY city)"
 PUBLIC_KEYS = (
-    "SELECT w.name, a.n, b.m FROM wards w JOIN (SELECT ward, count(*) AS n FROM visits GROUP BY ward) AS a USING (ward) "
+    "SELECT w.name, a.n, b.m FROM wards w "
+    "JOIN (SELECT ward, count(*) AS n FROM visits GROUP BY ward) AS a USING (ward) "
     "JOIN (SELECT ward, sum(cost) AS m FROM visits WHERE cost > 3 GROUP BY ward) AS b USING (ward)"
 )
 NIGHT = "(SELECT count(*) FROM visits WHERE cost > 4)"
@@ -64,11 +65,21 @@ def test_epsilon_of_the_whole_is_divided_and_kept(clinic: dpsql.Session, text: s
     _check_free_again(clinic, text, epsilon=1.0, delta=1e-6)
 
 
-def test_exact_composition_allows_more_than_zcdp_where_noise_is_gaussian(clinic: dpsql.Session) -> None:
-    """One Gaussian release at the level of all parts has the exact profile, in the receipt of either composition."""
-    receipt = receipt_of(clinic.sql(TWO_COUNTS, rho=0.02, delta=1e-6))
-    zcdp = 0.02 + 2.0 * (0.02 * 13.815510557964274) ** 0.5
-    assert 0.5 < receipt.epsilon < zcdp
+@pytest.mark.parametrize(
+    "options",
+    [
+        "other_group = 'rest'",
+        "other_group = 'rest', epsilon = 0.5",
+        "top_k = 2, max_groups_contributed = 2",
+        "mechanism = KEYS_FIRST",
+        "max_groups_contributed = AUTO",
+    ],
+)
+def test_epsilon_of_the_whole_is_kept_with_parts_of_other_kinds(clinic: dpsql.Session, options: str) -> None:
+    part = f"SELECT {WITH} ({options}) city, count(DISTINCT patient) AS n FROM visits GROUP BY city"
+    receipt = receipt_of(clinic.sql(f"SELECT *, {NIGHT} AS k FROM ({part}) AS a", epsilon=1.0, delta=1e-6))
+    assert 0.9 < receipt.epsilon <= 1.0
+    assert receipt.delta <= 1e-6
 
 
 def test_a_part_keeps_its_own_level_and_others_share_the_rest(clinic: dpsql.Session) -> None:
@@ -133,8 +144,8 @@ def test_own_levels_of_all_parts_are_held_to_the_whole(clinic: dpsql.Session, pa
 
 def test_a_part_with_other_options_shares_the_level_of_the_whole(clinic: dpsql.Session) -> None:
     text = (
-        f"SELECT {WITH} (rho = 0.4) *, (SELECT {WITH} (max_groups_contributed = 1) count(*) FROM visits WHERE cost > 7) "
-        f"AS k FROM (SELECT {WITH} (max_groups_contributed = 1) city, count(*) AS n FROM visits GROUP BY city)"
+        f"SELECT {WITH} (rho = 0.4) *, (SELECT {WITH} (max_groups_contributed = 1) count(*) FROM visits WHERE cost > 7)"
+        f" AS k FROM (SELECT {WITH} (max_groups_contributed = 1) city, count(*) AS n FROM visits GROUP BY city)"
     )
     receipt = receipt_of(clinic.sql(text))
     assert _levels(receipt) == [0.2, 0.2]
@@ -227,7 +238,6 @@ def test_one_statistic_at_two_levels_is_charged_at_the_larger_one(
 def test_a_reader_with_a_limit_asks_parts_below_it(clinic: dpsql.Session) -> None:
     ana = clinic.as_analyst("ana")
     assert receipt_of(ana.sql(TWO_COUNTS, rho=0.5)).charged_rho == 0.5
-    text = f"SELECT (SELECT {WITH} (rho = 0.6) count(*) FROM visits WHERE cost > 5) AS a, {NIGHT} AS b"
     before = spent(clinic, "patient")
     with pytest.raises(AccessError):
         ana.sql(
@@ -235,7 +245,6 @@ def test_a_reader_with_a_limit_asks_parts_below_it(clinic: dpsql.Session) -> Non
             f"(SELECT {WITH} (rho = 0.1) count(*) FROM visits WHERE cost > 4) AS b"
         )
     assert spent(clinic, "patient") == before
-    del text
 
 
 def test_a_reader_with_a_limit_sees_no_sharper_point_of_others(clinic: dpsql.Session) -> None:
