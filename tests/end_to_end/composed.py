@@ -68,7 +68,7 @@ def rows_from_parts(session: dpsql.Session, plan: ComposedPlan) -> list[tuple[An
     """Ask each part alone, which costs nothing, and run the outer text over the answers in plain DuckDB."""
     with duckdb.connect(config={"threads": "1"}) as beside:
         for part in plan.parts:
-            answer = session.sql(part.part.sql, **part.options)
+            answer = session.sql(part.part.sql, **part.options)  # type: ignore[arg-type]
             assert (receipt_of(answer).charged_rho, receipt_of(answer).charged_delta) == (0.0, 0.0), part.part.sql
             beside.register(part.part.name, answer.arrow().rename_columns(part.names))
         for table in plan.composition.tables:

@@ -59,7 +59,7 @@ def _check_refused(session: dpsql.Session, text: str) -> None:
     assert spent(session, "shopper") == before
 
 
-@pytest.mark.parametrize("texts", [60, pytest.param(_MANY, marks=pytest.mark.long)])
+@pytest.mark.parametrize("texts", [40, pytest.param(_MANY, marks=pytest.mark.long)])
 def test_without_noise_an_answer_has_the_rows_of_duckdb(prepared: dpsql.Session, texts: int) -> None:
     rng, answered = Random(texts), 0
     with with_own_state(prepared) as session:
@@ -102,7 +102,7 @@ def _check_answer_and_price(session: dpsql.Session, text: str) -> bool:
     return len(plan.parts) > 1
 
 
-@pytest.mark.parametrize("texts", [8, pytest.param(_MANY, marks=pytest.mark.long)])
+@pytest.mark.parametrize("texts", [6, pytest.param(_MANY, marks=pytest.mark.long)])
 def test_a_text_costs_what_was_told_and_is_computed_of_its_parts(prepared: dpsql.Session, texts: int) -> None:
     rng, composed = Random(1000 + texts), 0
     with with_own_state(prepared) as session:
@@ -138,7 +138,7 @@ def _leave_out(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("DELETE FROM customer WHERE id = ?", person)
 
 
-@pytest.mark.parametrize("texts", [10, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("texts", [8, pytest.param(100, marks=pytest.mark.long)])
 def test_one_person_moves_all_parts_by_no_more_than_the_charge(
     prepared: dpsql.Session, beside: duckdb.DuckDBPyConnection, texts: int
 ) -> None:
