@@ -95,7 +95,7 @@ class Composed:
     def explained(self) -> Result:
         """Return the plan of each part, and the price of all; reads and spends nothing."""
         plan, rows = self._plan, list[tuple[str, str, str]]()
-        parts = self._require()
+        parts = self._offered()
         for number, part in enumerate(plan.parts, start=1):
             table = self._runner.explained(part.statement, part.options, self._asks)
             rows += [(f"part {number}: {section}", name, value) for section, name, value in table.fetchall()]
@@ -116,6 +116,19 @@ class Composed:
             DpsqlError: nothing was charged.
 
         """
+        plan, parts = self._plan, self._offered()
+        for unit in plan.requests:
+            price = price_together([part for part in parts if part.unit == unit])
+            plan.state.ledger.require(unit, price, plan.reader.name)
+        return parts
+
+    def _offered(self) -> list[OfferedPart]:
+        """Return how all parts are served; refuse what cannot be released.
+
+        Raises:
+            DpsqlError: nothing was charged.
+
+        """
         plan, runner = self._plan, self._runner
         runtime = runner.runtime(plan.state)
         parts = []
@@ -127,9 +140,6 @@ class Composed:
                     after_auto = price_of_outcomes(part.query, again, plan.state, plan.reader)
                 parts.append(offered(part.query, plan.state, plan.reader, after_auto))
                 require_part(parts[-1], runtime, plan.reader)
-        for unit in plan.requests:
-            price = price_together([part for part in parts if part.unit == unit])
-            plan.state.ledger.require(unit, price, plan.reader.name)
         return parts
 
     def _charge(self, parts: Sequence[OfferedPart], items: Mapping[int, Sequence[ChargeItem]]) -> Charged:
