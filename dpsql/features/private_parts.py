@@ -21,9 +21,13 @@ from dpsql.mechanism.joint import ShownFrame, equal_requests, joint_guarantee
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import PrivateQuery, Request
+from dpsql.model.query_kinds import WithOtherGroup
 from dpsql.release.offer import Offer, current, price_of
 from dpsql.release.runtime import Runtime
 from dpsql.state import ChargeItem, State
+
+_DELTA_SLACK = 1e-9
+"""Share of delta by which sums of it may be off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ def require_part(part: OfferedPart, runtime: Runtime, reader: Reader) -> None:
 
 
 def divided(request: Request, queries: Sequence[PrivateQuery]) -> tuple[Request, ...]:
-    """Return the request of each private query of one unit, at equal levels.
+    """Return the request of each private query of one unit. All cost the same level.
 
     Args:
         request: of all of them together.
@@ -117,10 +121,97 @@ def divided(request: Request, queries: Sequence[PrivateQuery]) -> tuple[Request,
         ]
         for query in queries
     ]
-    return equal_requests(request, frames)
+    shares = equal_requests(request, frames)
+    return tuple(
+        share.at((share.rho or 0.0) / _times(query)) if _times(query) > 1 else share
+        for share, query in zip(shares, queries, strict=True)
+    )
 
 
-def levels_asked(query: PrivateQuery) -> float:
+def _times(query: PrivateQuery) -> int:
+    """Return how often a query costs its level: the group of all others costs as much again."""
+    return 2 if isinstance(query, WithOtherGroup) else 1
+
+
+def hides_keys(query: PrivateQuery) -> bool:
+    """Check that keys of a query pass a threshold."""
+    return any(histogram_of(part.frame).hides for part in query.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBeside:
+    """The part of a request that private queries with levels of their own leave to the others of one unit.
+
+    Attributes:
+        request: of all queries together.
+        queries: the plans of those that name no level.
+        rho, delta: level and thresholds' delta of all queries together.
+        taken_rho, taken_delta: those of the queries that name levels.
+
+    """
+
+    request: Request
+    queries: tuple[PrivateQuery, ...]
+    rho: float
+    delta: float
+    taken_rho: float
+    taken_delta: float
+
+    @property
+    def is_rho_spent(self) -> bool:
+        """Whether no level is left, or less than none if nobody needs it."""
+        left_nano = round((self.rho - self.taken_rho) * NANO)
+        return left_nano <= 0 if self.queries else left_nano < 0
+
+    @property
+    def is_delta_spent(self) -> bool:
+        """Whether no delta is left for thresholds, or less than none if nobody needs it."""
+        left = self.delta - self.taken_delta
+        slack = _DELTA_SLACK * self.delta
+        return left <= slack if any(map(hides_keys, self.queries)) else left < -slack
+
+    def shares(self) -> tuple[Request, ...]:
+        """Return the request of each query that names no level.
+
+        Raises:
+            CalibrationError: the level is too small.
+
+        """
+        if not self.queries:
+            return ()
+        hidden = [hides_keys(query) for query in self.queries]
+        equal = divided(self.request.at(self.rho - self.taken_rho), self.queries)
+        delta = (self.delta - self.taken_delta) / max(1, sum(hidden))
+        return tuple(replace(one, delta=delta) if hides else one for one, hides in zip(equal, hidden, strict=True))
+
+
+def left_beside(request: Request, queries: Sequence[PrivateQuery], own: Sequence[PrivateQuery]) -> LeftBeside:
+    """Return what queries with levels of their own leave of a request of all queries of one unit.
+
+    Args:
+        request: of all queries together.
+        queries: the plans of those that name no level.
+        own: the plans of those that name one.
+
+    Raises:
+        CalibrationError: a level is too small.
+
+    """
+    together = [*queries, *own]
+    equal = divided(request, together)
+    hidden = [share.delta for share, query in zip(equal, together, strict=True) if hides_keys(query)]
+    total = math.fsum((share.rho or 0.0) * _times(query) for share, query in zip(equal, together, strict=True))
+    return LeftBeside(
+        request=request,
+        queries=tuple(queries),
+        rho=total if request.rho is None else request.rho,
+        delta=math.fsum(hidden),
+        taken_rho=sum(map(_level_asked, own)),
+        taken_delta=math.fsum(query.whole_request.delta for query in own if hides_keys(query)),
+    )
+
+
+def _level_asked(query: PrivateQuery) -> float:
     """Return the level in rho that a query asks for, all its frames together.
 
     Raises:
@@ -128,8 +219,8 @@ def levels_asked(query: PrivateQuery) -> float:
 
     """
     if query.whole_request.rho is not None:
-        return query.whole_request.rho
-    return sum(calibrate(part, histogram_of(part.frame)).rho_nano for part in query.parts) / NANO
+        return query.whole_request.rho * _times(query)
+    return sum(calibrate(part, histogram_of(part.frame)).rho_nano for part in query.parts) / NANO * _times(query)
 
 
 def price_together(parts: Sequence[OfferedPart]) -> tuple[ChargeItem, ...]:

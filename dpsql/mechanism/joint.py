@@ -87,7 +87,8 @@ def shared_requests(
     total = request.rho
     if total is None:
         draws = sum(draws_of(histogram, statistics) for histogram in histograms) + _auto_draws(auto_nano)
-        total = _rho(request, histograms, draws, hides=bool(hiding))
+        is_gaussian = all(histogram.is_gaussian for histogram in histograms)
+        total = _rho(request, draws, hides=bool(hiding), is_gaussian=is_gaussian)
     shared_nano = total_nano(request, total) - auto_nano
     shares = [math.floor(noise / math.fsum(noises) * shared_nano) for noise in noises]
     shares[0] += shared_nano - sum(shares)
@@ -116,7 +117,7 @@ def equal_requests(request: Request, parts: Sequence[Sequence[ShownFrame]]) -> t
     if total is None:
         frames = [frame for part in parts for frame in part]
         draws = sum(draws_of(frame.histogram, frame.statistics) + _auto_draws(frame.auto_nano) for frame in frames)
-        total = _rho(request, [frame.histogram for frame in frames], draws, hides=any(hides))
+        total = _rho(request, draws, hides=any(hides), is_gaussian=all(frame.is_gaussian for frame in frames))
     share = math.floor(total * NANO / len(parts)) / NANO
     if not share:
         raise CalibrationError(f"rho = {total:.3g} is too small for {len(parts)} private queries")
@@ -127,8 +128,16 @@ def _auto_draws(auto_nano: int) -> int:
     return MOST_DRAWN * MOST_AUTO_DRAWS if auto_nano else 0
 
 
-def _rho(request: Request, histograms: Sequence[Histogram], draws: int, *, hides: bool) -> float:
-    """Largest rho that keeps (epsilon, delta), rounded down."""
+def _rho(request: Request, draws: int, *, hides: bool, is_gaussian: bool) -> float:
+    """Return the largest rho that keeps (epsilon, delta), rounded down.
+
+    Args:
+        request: by epsilon.
+        draws: of noise, whose precision costs delta.
+        hides: whether keys pass a threshold.
+        is_gaussian: whether the profile of the Gaussian is stated.
+
+    """
     target = _conversion_delta(request.delta, hides=hides) - 1.01 * slack_delta(draws, request.asked_epsilon)
     if target <= 0.0:
         raise CalibrationError(
@@ -137,7 +146,7 @@ def _rho(request: Request, histograms: Sequence[Histogram], draws: int, *, hides
     if request.by_budget:
         converted = delta_of_conversion(request.asked_epsilon, request.delta)
         return gaussian_rho(request.asked_epsilon, min(target, converted))
-    if all(histogram.is_gaussian for histogram in histograms):
+    if is_gaussian:
         return 0.5 / gaussian.sigma(request.asked_epsilon, target, 1.0) ** 2 / FLOAT_SLACK**3
     return zcdp.rho(request.asked_epsilon, target) / FLOAT_SLACK
 

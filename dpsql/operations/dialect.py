@@ -347,7 +347,13 @@ def written(node: exp.Expr) -> str:
     name = node.meta.get("written")
     if name is not None:
         return f"{str(name).lower()}()"
-    text = unquoted(node)
+    if isinstance(node, DifferentialPrivacy):
+        return "OPTIONS"
+    copied = node.copy()
+    for select in copied.find_all(exp.Select):
+        # a message has no room for options
+        select.set("hint", None)
+    text = unquoted(copied)
     return text if len(text) <= 60 else type(node).__name__
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
 from dpsql.cascade.reader import Reader
 from dpsql.engine import Engine, Sandbox
 from dpsql.errors import DpsqlError, Refusal, SchemaError, UnsupportedQueryError
-from dpsql.features.private_parts import OfferedPart, divided, levels_asked, served_now
+from dpsql.features.private_parts import OfferedPart, divided, hides_keys, left_beside, served_now
 from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, FoundBounds, OutputColumn, PrivateQuery, QueryOptions, Request
 from dpsql.model.refusals import Refusals
@@ -170,7 +170,7 @@ def composed_plan(
         public = [_public(one) for one in composition.tables]
         planner = _Planner(runner, statement, reader, engine, outside, public)
         whole = planner.whole_options(composition, options)
-        plans, requests = planner.plan_parts(composition.parts, whole, options)
+        plans, requests = planner.plan_parts(composition.parts, whole)
         sources = [*(source_of(planned) for planned in plans), *public]
         outer = read_outer(composition.outer, sources, outside, planner.refusals)
         if plans:
@@ -228,19 +228,16 @@ class _Planner:
         self.refusals.raise_if_any()
         return found
 
-    def plan_parts(
-        self, parts: Sequence[Part], whole: QueryOptions, beside: Options
-    ) -> tuple[list[PlannedPart], dict[str, Request]]:
+    def plan_parts(self, parts: Sequence[Part], whole: QueryOptions) -> tuple[list[PlannedPart], dict[str, Request]]:
         """Return the plans of the parts with their shares of the level, and the request of each unit.
 
         Args:
             parts: the private queries.
             whole: options of the whole text.
-            beside: those of them that stand beside the text.
 
         """
         given = _as_given(whole)
-        plans = self._planned(parts, [_options_of(part, given, beside) for part in parts])
+        plans = self._planned(parts, [_options_of(part, given) for part in parts])
         options = [plan.options for plan in plans]
         units = defaultdict[str, list[int]](list)
         for place, plan in enumerate(plans):
@@ -248,12 +245,21 @@ class _Planner:
         requests = {unit: plans[places[0]].query.whole_request for unit, places in units.items()}
         for unit, places in units.items():
             shared = [place for place in places if not _own_level(parts[place])]
-            if len(places) == 1 or not shared:
+            own = [place for place in places if place not in shared]
+            if (len(places) == 1 and shared) or not (shared or _has_level(whole)):
                 continue
-            requests[unit] = _smallest([plans[place].query.whole_request for place in shared])
-            others = [plans[place].query for place in places if place not in shared]
-            shares = self._shares(requests[unit], [plans[place].query for place in shared], others, whole)
-            for place, share in zip(shared, shares, strict=True):
+            asked = [plans[place].query.whole_request for place in shared]
+            request = requests[unit] = _smallest(asked or [_request_of(whole, requests[unit])])
+            others = [plans[place].query for place in own]
+            if own and _has_level(whole):
+                # thresholds of all parts share the delta of the whole text
+                equal = divided(request, [plans[place].query for place in (*shared, *own)])
+                for place, one in zip(own, equal[len(shared) :], strict=True):
+                    if hides_keys(plans[place].query) and "delta" not in parts[place].options:
+                        options[place] = {**options[place], "delta": one.delta}
+                others = [plan.query for place, plan in enumerate(self._planned(parts, options)) if place in own]
+            queries = [plans[place].query for place in shared]
+            for place, share in zip(shared, self._shares(request, queries, others, whole), strict=True):
                 options[place] = _with_level(options[place], share)
         if options != [plan.options for plan in plans]:
             plans = self._planned(parts, options)
@@ -311,20 +317,22 @@ class _Planner:
             )
         if whole.target_half_width is not None or whole.target_relative_error is not None:
             return [{} if whole.max_rho is None else {"max_rho": whole.max_rho / len(queries)} for _ in queries]
-        shares = divided(request, queries)
-        taken = sum(levels_asked(query) for query in others)
-        if taken and (whole.rho is not None or whole.epsilon is not None):
-            total = sum(share.rho or 0.0 for share in shares)
-            if taken >= total:
+        if not (others and _has_level(whole)):
+            return [{"rho": share.rho or 0.0, "delta": share.delta} for share in divided(request, queries)]
+        left = left_beside(request, queries, others)
+        for name, taken, of_all, is_spent in (
+            ("rho", left.taken_rho, left.rho, left.is_rho_spent),
+            ("delta of thresholds", left.taken_delta, left.delta, left.is_delta_spent),
+        ):
+            if is_spent:
                 self.refusals.refuse(
                     "option",
                     None,
-                    f"private queries inside name levels that add up to rho {taken:.6g}, and the whole text has rho "
-                    f"{total:.6g} for all of them.",
+                    f"private queries inside have levels of their own that add up to {name} {taken:.6g}, and the whole "
+                    f"text has {name} {of_all:.6g} for all of them.",
                     "Ask for more, or leave the level of the whole text out and name one in each query.",
                 )
-            shares = divided(request.at(total - taken), queries)
-        return [{"rho": share.rho or 0.0, "delta": share.delta} for share in shares]
+        return [{"rho": share.rho or 0.0, "delta": share.delta} for share in left.shares()]
 
 
 def as_part(statement: SelectStatement, part: Part) -> SelectStatement:
@@ -337,13 +345,22 @@ def _own_level(part: Part) -> bool:
     return bool(part.options & set(_LEVELS))
 
 
-def _options_of(part: Part, whole: Options, beside: Options) -> Options:
+def _options_of(part: Part, whole: Options) -> Options:
     """Return the options beside a part: those of the whole text, as far as the part has none of its own."""
     named = part.options
-    if not part.has_options:
-        return whole
     left_out = {*named, *(_OF_LEVELS if named & set(_LEVELS) else ())}
-    return {name: value for name, value in beside.items() if name not in left_out}
+    return {name: value for name, value in whole.items() if name not in left_out}
+
+
+def _has_level(whole: QueryOptions) -> bool:
+    """Check that the whole text asks for a level."""
+    return whole.rho is not None or whole.epsilon is not None
+
+
+def _request_of(whole: QueryOptions, own: Request) -> Request:
+    """Return the request of the whole text, if all parts have levels of their own."""
+    delta = own.delta if whole.delta is None else whole.delta
+    return replace(own, rho=whole.rho, epsilon=whole.epsilon, delta=delta, target=None)
 
 
 def _with_level(options: Options, level: Mapping[str, float]) -> Options:

@@ -15,6 +15,7 @@ from functools import partial
 import pyarrow as pa
 
 from dpsql.cascade.reader import CURATOR
+from dpsql.engine import redefined
 from dpsql.errors import DpsqlError, ReleaseError
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.private_parts import (
@@ -85,7 +86,7 @@ class Composed:
         plan, results = self._plan, dict[int, Result]()
         if not plan.parts:
             postpone_free_text()
-        public = self._runner.engine.copied([one.schema for one in plan.composition.tables])
+        public = self._public_rows()
         parts = self._require()
         order = self._order(parts)
         ordered = [parts[place] for place in order]
@@ -143,7 +144,7 @@ class Composed:
     def explained(self) -> Result:
         """Return the plan of each part, and the price of all; reads and spends nothing."""
         plan, rows = self._plan, list[tuple[str, str, str]]()
-        parts = self._require()
+        parts = self._offered()
         for number, part in enumerate(plan.parts, start=1):
             table = self._runner.explained(part.statement, part.options, self._asks)
             rows += [(f"part {number}: {section}", name, value) for section, name, value in table.fetchall()]
@@ -164,6 +165,19 @@ class Composed:
             DpsqlError: nothing was charged.
 
         """
+        plan, parts = self._plan, self._offered()
+        for unit in plan.requests:
+            price = price_together([part for part in parts if part.unit == unit])
+            plan.state.ledger.require(unit, price, plan.reader.name)
+        return parts
+
+    def _offered(self) -> list[OfferedPart]:
+        """Return how all parts are served; refuse what cannot be released.
+
+        Raises:
+            DpsqlError: nothing was charged.
+
+        """
         plan, runner = self._plan, self._runner
         runtime = runner.runtime(plan.state)
         parts = []
@@ -175,9 +189,6 @@ class Composed:
                     after_auto = price_of_outcomes(part.query, again, plan.state, plan.reader)
                 parts.append(offered(part.query, plan.state, plan.reader, after_auto))
                 require_part(parts[-1], runtime, plan.reader)
-        for unit in plan.requests:
-            price = price_together([part for part in parts if part.unit == unit])
-            plan.state.ledger.require(unit, price, plan.reader.name)
         return parts
 
     def _charge(self, parts: Sequence[OfferedPart], items: Mapping[int, Sequence[ChargeItem]]) -> Charged:
@@ -193,6 +204,20 @@ class Composed:
             plan.state.age.require_own_database()
         (unit, due), *others = asked.items()
         return plan.state.ledger.charge(unit, due, plan.reader.name, plan.reader.planned_at, beside=dict(others))
+
+    def _public_rows(self) -> list[pa.Table]:
+        """Return the rows of the public tables.
+
+        Raises:
+            EngineError: a view has taken the place of a table since the text was planned; nothing was charged.
+            SchemaError: a table is too large to be copied.
+
+        """
+        with self._runner.engine.snapshot() as engine:
+            schemas = [one.schema for one in self._plan.composition.tables]
+            if not all(map(engine.is_base_table, schemas)):
+                raise redefined()
+            return engine.copied(schemas)
 
     def _computed(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return what the outer statement computes."""

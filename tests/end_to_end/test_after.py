@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
-from dpsql.engine import limited
+from dpsql.engine import limits
 from dpsql.errors import ReleaseError
 from tests.end_to_end.receipts import receipt_of
 
@@ -66,7 +66,7 @@ def test_a_range_may_reach_beyond_a_type(session: dpsql.Session, kind: str, fram
 
 
 def test_what_takes_long_is_stopped_and_others_go_on(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limited, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "MOST_SECONDS", 0.2)
     session.sql(f"CALL dp_domain('visits', 'spot', keys := [{', '.join(map(str, range(2000)))}])")
     cube = (
         "WITH r AS (SELECT spot, count(*) AS n FROM visits GROUP BY spot) SELECT sum((SELECT sum((SELECT count(*) FROM "

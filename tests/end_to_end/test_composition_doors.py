@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import dpsql
-from dpsql.engine import limited
+from dpsql.engine import limits
 from dpsql.errors import ReleaseError, UnsupportedQueryError
 from tests.end_to_end.prepared import with_own_state
 from tests.noise_sources import silence
@@ -102,11 +102,11 @@ def test_what_is_free_has_limits_and_costs_nothing(session: dpsql.Session, monke
     ana = session.as_analyst("ana")
     with pytest.raises(ReleaseError, match=r"has more than 1,000,000 rows; it cost nothing\. Group them, or add LIMIT"):
         ana.sql(f"SELECT name FROM names, {series}")
-    monkeypatch.setattr(limited, "MOST_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "MOST_SECONDS", 0.3)
     with pytest.raises(ReleaseError, match="takes more than 20 s; it cost nothing"):
         ana.sql(f"SELECT count(*) AS n FROM names, {series} WHERE k + length(name) = s0 + s1 + s2")
     monkeypatch.undo()
-    monkeypatch.setattr(limited, "MOST_MEMORY", 10**8)
+    monkeypatch.setattr(limits, "MOST_MEMORY", 10**8)
     with pytest.raises(ReleaseError, match="needs more than 1 GB of memory; it cost nothing"):
         ana.sql(f"SELECT name FROM names, {series} ORDER BY name || k")
     assert ana.sql(PUBLIC).fetchall() == [(4,)]

@@ -61,8 +61,11 @@ class Worlds:
     @property
     def loss(self) -> float:
         """Half of the squared distance of all draws, in units of their noise: at most the level that was charged."""
-        losses = (self._loss(offer, step) for offer in self.offers for step in _draws(offer))
-        return math.fsum([*losses, *(loss for loss, _ in self.auto_losses)])
+        return math.fsum([*map(self.loss_of, self.offers), *(loss for loss, _ in self.auto_losses)])
+
+    def loss_of(self, offer: Offer) -> float:
+        """Half of the squared distance of what one frame draws, in units of its noise."""
+        return math.fsum(self._loss(offer, step) for step in _draws(offer))
 
     def losses_of_left_out(self) -> Iterator[tuple[tuple[Frame, Statistic], float, float]]:
         """Yield the chain of each number of rows left out, its loss, and the level that was paid for it."""

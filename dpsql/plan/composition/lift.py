@@ -109,7 +109,11 @@ def lift(select: exp.Select, refusals: Refusals) -> tuple[exp.Select, exp.Select
     qualify = select.args.get("qualify")
     if qualify and qualify.find(exp.Query):
         refusals.refuse("after", qualify, "QUALIFY names another query.", "Filter in a query around this one.")
-    return _Lift(select.copy()).split()
+    # a name of the text is never a hidden one
+    prefix = _HIDDEN
+    while any(folded(one.name).startswith(prefix) for one in select.find_all(exp.Identifier)):
+        prefix += "_"
+    return _Lift(select.copy(), prefix).split()
 
 
 @dataclass
@@ -117,6 +121,7 @@ class _Lift:
     """Moves outputs that name other queries, and what reads them, out of a private query."""
 
     private: exp.Select
+    prefix: str
     hidden: dict[str, exp.Expr] = field(default_factory=dict)
     moved: set[str] = field(default_factory=set)
 
@@ -179,6 +184,6 @@ class _Lift:
         for name, one in self.hidden.items():
             if one == node:
                 return name
-        name = f"{_HIDDEN}{len(self.hidden)}"
+        name = f"{self.prefix}{len(self.hidden)}"
         self.hidden[name] = node.copy()
         return name
