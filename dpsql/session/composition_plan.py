@@ -13,7 +13,7 @@ from typing import Protocol
 
 from dpsql.cascade.reader import Reader
 from dpsql.engine import Engine, Sandbox
-from dpsql.errors import DpsqlError, Refusal, SchemaError, UnsupportedQueryError
+from dpsql.errors import DpsqlError, ParseError, Refusal, SchemaError, UnsupportedQueryError
 from dpsql.features.private_parts import OfferedPart, divided, hides_keys, left_beside, served_now
 from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, FoundBounds, OutputColumn, PrivateQuery, QueryOptions, Request
@@ -162,7 +162,11 @@ def composed_plan(
     cleared = Reader.of(reader, policy)
     with runner.engine.snapshot() as engine:
         outside = environment(policy, engine, runner.sandbox, cleared, state.history)
-        composition = compose(statement, outside)
+        try:
+            composition = compose(statement, outside)
+        except ParseError:
+            # a clause that nobody can write down was refused before
+            composition = None
         if composition is None:
             return None
         if isinstance(composition, Part):

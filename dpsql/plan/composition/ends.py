@@ -206,8 +206,11 @@ class _Tracer:
     # --- the statement with ends
 
     def write_stars(self, query: exp.Expr) -> None:
-        """Write out the stars of a statement, in place: what is read gets more columns."""
+        """Write out the stars of a statement, and name all sources, in place: what is read gets more columns."""
         for select in list(query.find_all(exp.Select)):
+            for place, source in enumerate(sources_of(select)):
+                if isinstance(source, exp.Subquery) and not source.alias:
+                    source.set("alias", exp.TableAlias(this=exp.to_identifier(f"dpsql_source_{place}")))
             named = _visible(select)
             if not any(map(_is_star, select.expressions)):
                 continue

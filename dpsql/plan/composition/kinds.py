@@ -115,9 +115,10 @@ class QueryRows:
             return True
         found = self._rows_read(select.copy(), scope)
         if found is None:
-            return bool(select.args.get("group")) or any(
-                is_aggregate_call(node) for item in select.expressions for node in item.walk()
-            )
+            # what is refused of its items says nothing of whose its groups are
+            found = self._rows_read(_counted(select), scope)
+        if found is None:
+            return bool(select.args.get("group")) or _aggregates(select)
         return found is Rows.ANSWER
 
     def _rows_read(self, query: exp.Select, scope: Scope) -> Rows | None:
@@ -143,6 +144,28 @@ class QueryRows:
             self._written[id(with_)] = (with_, written)
             self.live |= {id(one): cte for one, cte in zip(written, with_.expressions, strict=True)}
         return scope.naming(self._written[id(with_)][1])
+
+
+def _aggregates(select: exp.Select) -> bool:
+    return any(is_aggregate_call(node) for item in select.expressions for node in item.walk())
+
+
+def _counted(select: exp.Select) -> exp.Select:
+    """Return a SELECT that only counts the rows of its groups; a SELECT without groups stays as it is."""
+    counted, group = select.copy(), select.args.get("group")
+    if not group and not _aggregates(select):
+        return counted
+    items = {str(place): item for place, item in enumerate(select.expressions, start=1)}
+    named = {folded(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+    for term in list(counted.args["group"].expressions) if group else ():
+        if isinstance(term, exp.Literal) and not term.is_string and term.name in items:
+            term.replace(items[term.name].unalias().copy())
+        elif isinstance(term, exp.Column) and not term.table and folded(term.name) in named:
+            term.replace(named[folded(term.name)].copy())
+    counted.set("expressions", [exp.alias_(exp.Count(this=exp.Star()), "n")])
+    for name in ("having", "qualify", "order", "limit", "offset", "distinct"):
+        counted.set(name, None)
+    return counted
 
 
 def _together(kinds: list[Rows]) -> Rows:

@@ -6,6 +6,7 @@ expressions, aggregates and windows from the lists.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -143,18 +144,41 @@ def read_outer(
             check_node(node, refusals)
     refusals.raise_if_any(before)
     try:
-        empty = _with_sources(outer, sources, [_no_rows(source) for source in sources])
-        shown = environment.schemas.bind_after(_NOTHING, [Column("nothing", "INTEGER", True)], empty)
+        shown = _bound(outer, sources, environment)
     except SchemaError as error:
         raise SchemaError(str(error), span=span_of(outer, refusals.text)) from None
     columns = tuple(OutputColumn(name, quote(name), kind) for name, kind in shown)
     known = {source.name: source.outputs for source in sources}
     outputs = tuple(trace(outer, known) or ())
-    widened = with_ends(outer, known)
+    widened = _with_ends(outer, sources, shown, environment)
     read = [source.with_ends for source in sources] if widened else sources
     rows = [_rows(place, source) for place, source in enumerate(read)]
     sql = _with_sources(widened or outer, read, rows)
     return OuterStatement(sql, columns, outputs, leaves_out=_leaves_out(outer), has_ends=bool(widened))
+
+
+def _bound(outer: exp.Query, sources: Sequence[Source], environment: Environment) -> list[tuple[str, str]]:
+    """Return names and types of the columns of a statement.
+
+    Raises:
+        SchemaError: it does not bind.
+
+    """
+    empty = _with_sources(outer, sources, [_no_rows(source) for source in sources])
+    return environment.schemas.bind_after(_NOTHING, [Column("nothing", "INTEGER", True)], empty)
+
+
+def _with_ends(
+    outer: exp.Query, sources: Sequence[Source], shown: Sequence[tuple[str, str]], environment: Environment
+) -> exp.Query | None:
+    """Return a statement with the ends of its numbers, if it shows the same columns before them."""
+    widened = with_ends(outer, {source.name: source.outputs for source in sources})
+    if widened is None:
+        return None
+    with contextlib.suppress(SchemaError):
+        found = _bound(widened, [source.with_ends for source in sources], environment)
+        return widened if list(found[: len(shown)]) == list(shown) else None
+    return None
 
 
 def _leaves_out(outer: exp.Query) -> bool:
