@@ -9,7 +9,7 @@ rows by noisy numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 
@@ -156,12 +156,24 @@ def picks_by_numbers(outer: exp.Select, query: PrivateQuery) -> bool:
     of_answer = {one.name for one in query.shown} - {
         one.name for one in (() if query.after else shown) if not _OF_NUMBERS.search(one.sql)
     }
-    numbers = _with_aliases(outer, {folded(name) for name in of_answer})
     is_ordered = bool(finish.order_by) and bool(_OF_NUMBERS.search(finish.order_by[0]))
+    return picks_numbers(outer, of_answer, is_ordered=is_ordered)
+
+
+def picks_numbers(outer: exp.Query, of_answers: Collection[str], *, is_ordered: bool = False) -> bool:
+    """Check that a query around answers compares or orders noisy numbers so that some of them are shown.
+
+    Args:
+        outer: the query.
+        of_answers: names of numbers in the answers that it reads.
+        is_ordered: whether the answer that it reads is ordered by a number.
+
+    """
+    numbers = _with_aliases(outer, {folded(name) for name in of_answers})
     return any(_select_picks(select, numbers, is_ordered=is_ordered) for select in outer.find_all(exp.Select))
 
 
-def _with_aliases(outer: exp.Select, numbers: set[str]) -> set[str]:
+def _with_aliases(outer: exp.Query, numbers: set[str]) -> set[str]:
     """Return names of numbers with those that a query gives to what it computes of them."""
     named = {folded(column.name) for alias in outer.find_all(exp.TableAlias) for column in alias.columns}
     found, aliases = numbers | named, list(outer.find_all(exp.Alias))
@@ -180,6 +192,7 @@ def _select_picks(select: exp.Select, numbers: AbstractSet[str], *, is_ordered: 
 
     """
     conditions = [select.args[name] for name in _CLAUSES if select.args.get(name)]
+    conditions += [join.args["on"] for join in select.args.get("joins") or () if join.args.get("on")]
     extremes = [node for root in select.expressions for node in root.find_all(*_EXTREMES)]
     if any(_reads(node, numbers) for node in [*conditions, *extremes]):
         return True

@@ -14,6 +14,8 @@ from dpsql.release.left_out import LeftOut, LeftOutReceipt
 
 _HIDING = ("gshm", "csh")
 """Mechanisms of private keys."""
+_OF_PARTS = re.compile(r"\Apart \d+(, part \d+)*( and part \d+)?: ")
+"""Begins a note on some parts of a text."""
 _WEIGHTED = words.WEIGHTED.partition(",")[0]
 """Begins the note on weights of units in many groups."""
 
@@ -221,6 +223,7 @@ def heading_of(note: str) -> str:
     >>> heading_of("keys were selected in one round, at rho = 0.01")
     'keys'
     """
+    note = _OF_PARTS.sub("", note)
     return next((heading for heading, pattern in _patterns() if pattern.fullmatch(note)), "bounds")
 
 

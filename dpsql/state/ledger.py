@@ -41,7 +41,8 @@ class Charged:
 
     def part(self, items: Iterable[ChargeItem]) -> Charged:
         """What was charged for some of the statistics."""
-        return sum((self.by_statistic[item.statistic_hash] for item in items), Charged())
+        found = {item.statistic_hash: self.by_statistic[item.statistic_hash] for item in items}
+        return replace(sum(found.values(), Charged()), by_statistic=found)
 
 
 _HAS_LIMIT = "SELECT 1 FROM analyst WHERE name = ? AND rho_limit IS NOT NULL"

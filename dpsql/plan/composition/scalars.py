@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.plan.composition.lift import HIDDEN
 from dpsql.sql.source.listed_rows import IDENTITY
 
 _SCALAR = "scalar"
@@ -78,4 +79,24 @@ def filled(tree: exp.Query, fillings: Mapping[str, Filling]) -> exp.Query:
             literal = exp.Null() if filling.value is None else exp.Literal.string(filling.value)
             values.set("expressions", [exp.Tuple(expressions=[exp.cast(literal, filling.type, dialect="duckdb")])])
             values.meta[IDENTITY] = filling.identity
+    return tree
+
+
+def written_out(tree: exp.Query) -> exp.Query:
+    """Return a private query for people to read: with values of scalars, without names of hidden values."""
+    tree = tree.copy()
+    for alias in list(tree.find_all(exp.Alias)):
+        if alias.alias.startswith(HIDDEN):
+            alias.replace(alias.this)
+    for join in list(tree.find_all(exp.Join)):
+        name = join.this.meta.get(_SCALAR)
+        if name is None:
+            continue
+        value = join.this.expressions[0].expressions[0].unalias()
+        literal = value.this if isinstance(value, exp.Cast) else value
+        shown = exp.Literal.number(literal.name) if isinstance(literal, exp.Literal) else exp.Null()
+        for column in list(tree.find_all(exp.Column)):
+            if column.table == name:
+                column.replace(shown.copy())
+        join.pop()
     return tree
