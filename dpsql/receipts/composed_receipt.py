@@ -54,7 +54,7 @@ def composed_receipt(
 ) -> Receipt:
     """Return the receipt of several private queries of one text.
 
-    Amounts and guarantees are those of the unit that pays most. A note has those of each, if there are several.
+    Amounts and guarantees are the largest ones of all units. A note has those of each, if there are several.
 
     Args:
         parts: at least two, in the order of the text.
@@ -70,7 +70,6 @@ def composed_receipt(
     def most(amount: Callable[[Receipt], float]) -> float:
         return max(sum(map(amount, receipts)) for receipts in by_unit.values())
 
-    dearest = max(terms.values(), key=lambda one: one.epsilon)
     names = [f"part {number}" for number in range(1, len(parts) + 1)]
     return replace(
         own[0],
@@ -82,8 +81,8 @@ def composed_receipt(
         rho=rho,
         asked_rho=most(lambda one: one.asked_rho or 0.0),
         most_rho=None if all(one.most_rho is None for one in own) else most(lambda one: one.most_rho or one.rho),
-        epsilon=dearest.epsilon,
-        delta=dearest.delta,
+        epsilon=max(one.epsilon for one in terms.values()),
+        delta=max(one.delta for one in terms.values()),
         charged_rho=most(lambda one: one.charged_rho),
         charged_delta=most(lambda one: one.charged_delta),
         reused=all(one.reused for one in own),

@@ -159,9 +159,13 @@ class Receipt:
 
     @property
     def all_left_out(self) -> tuple[left_out_words.Named, ...]:
-        """Rows left out of each number, of each grouping set, too, after the name of the set if several have some."""
+        """Rows left out of each number, of each grouping set, too, after its name if several have some.
+
+        Those of a part of a text always have its name: other parts have other numbers.
+        """
         with_some = [one for one in self.sets if one.receipt.left_out]
-        is_named = bool(self.left_out) or len(with_some) > 1
+        of_parts = any(_OF_PARTS.match(f"{one.name}: ") for one in with_some)
+        is_named = bool(self.left_out) or len(with_some) > 1 or of_parts
         of_sets = ((f"({one.name})" * is_named, low) for one in with_some for low in one.receipt.left_out)
         return (*(("", one) for one in self.left_out), *of_sets)
 
