@@ -164,8 +164,7 @@ class Receipt:
         Those of a part of a text always have its name: other parts have other numbers.
         """
         with_some = [one for one in self.sets if one.receipt.left_out]
-        of_parts = any(_OF_PARTS.match(f"{one.name}: ") for one in with_some)
-        is_named = bool(self.left_out) or len(with_some) > 1 or of_parts
+        is_named = bool(self.left_out) or len(with_some) > 1 or any(_OF_PARTS.match(f"{o.name}: ") for o in with_some)
         of_sets = ((f"({one.name})" * is_named, low) for one in with_some for low in one.receipt.left_out)
         return (*(("", one) for one in self.left_out), *of_sets)
 

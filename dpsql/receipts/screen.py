@@ -177,7 +177,7 @@ class Screen:
                 yield Part("within", left_out_words.within_wordings(within))
             if nulls and not places.joins_nulls:
                 yield Part("null", nulls, places.first)
-            without = phrases.no_interval(receipt.notes)
+            without = phrases.no_interval(receipt.notes) if self.has_others or not self.printed.has_half_widths else []
             if error := self._error_beside(without) if without else self._error():
                 also = [self._also_null()] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))

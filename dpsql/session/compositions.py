@@ -96,7 +96,9 @@ class Composed:
         charged = self._charge(parts, items)
         tables = dict(zip((one.name for one in plan.composition.tables), public, strict=True))
         for place in order:
-            part, paid = plan.parts[place], charged.part(items.get(place, ()))
+            part, due = plan.parts[place], items.get(place, ())
+            own = {item.statistic_hash: charged.by_statistic[item.statistic_hash] for item in due}
+            paid = replace(charged.part(due), by_statistic=own)
             statement = self._statements[place] = self._with_numbers(part, tables) if part.scalars else part.statement
             results[place] = self._runner.answer_once(statement, part.options, self._asks, timeout_seconds, paid)
             tables[part.part.name] = self._rows_of(place, results[place])
@@ -149,6 +151,8 @@ class Composed:
         parts = self._offered()
         for number, part in enumerate(plan.parts, start=1):
             table = self._runner.explained(part.statement, part.options, self._asks)
+            waits = [one.scalar for one in part.scalars]
+            rows.append((f"part {number}", "query", Part.of("", written_out(part.statement.tree, waits)).sql))
             rows += [(f"part {number}: {section}", name, value) for section, name, value in table.fetchall()]
         for unit in plan.requests:
             items = price_together([part for part in parts if part.unit == unit])

@@ -41,8 +41,7 @@ class Charged:
 
     def part(self, items: Iterable[ChargeItem]) -> Charged:
         """What was charged for some of the statistics."""
-        found = {item.statistic_hash: self.by_statistic[item.statistic_hash] for item in items}
-        return replace(sum(found.values(), Charged()), by_statistic=found)
+        return sum((self.by_statistic[item.statistic_hash] for item in items), Charged())
 
 
 _HAS_LIMIT = "SELECT 1 FROM analyst WHERE name = ? AND rho_limit IS NOT NULL"

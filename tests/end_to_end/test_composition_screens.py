@@ -157,3 +157,11 @@ def test_prices_of_grouping_sets_add_up_to_that_of_their_part(clinic: dpsql.Sess
     ]
     assert all(one.receipt.charged_rho == pytest.approx(one.receipt.rho) for one in sets)
     assert sum(one.receipt.charged_rho for one in sets) == pytest.approx(whole.receipt.charged_rho) == 0.5
+
+
+def test_a_plan_says_which_part_is_which(clinic: dpsql.Session) -> None:
+    rows = clinic.sql(f"FROM dp_explain('{INSIDE}', epsilon := 1)").fetchall()
+    assert [row for row in rows if row[1] == "query"] == [
+        ("part 1", "query", 'SELECT avg("cost") FROM "visits"'),
+        ("part 2", "query", 'SELECT count(*) AS "n" FROM "visits" WHERE "cost" > (SELECT avg("cost") FROM "visits")'),
+    ]

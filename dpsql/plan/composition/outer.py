@@ -19,9 +19,9 @@ from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.plan.composition.ends import HIGH, LOW, Origin, Output, trace, with_ends
 from dpsql.plan.composition.series import is_series
-from dpsql.plan.outer_query import picks_numbers
 from dpsql.sql.around_queries import QUERY_PARTS, is_median
 from dpsql.sql.outer_literals import check_outer_literals
+from dpsql.sql.picked_rows import picks_numbers
 from dpsql.sql.row_rules import check_node
 
 _NOTHING = "dpsql_nothing"
