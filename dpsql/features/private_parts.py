@@ -275,3 +275,18 @@ def guarantee_together(
                 rho_nano = max(rho_nano, math.ceil(caps[place] * NANO))
             shown.append(replace(frame, rho_nano=rho_nano))
     return joint_guarantee(shown, request)
+
+
+def rho_counted_twice(parts: Sequence[Sequence[Offer]]) -> float:
+    """Return the rho that the levels of private queries have in common: a point that several show is one release.
+
+    Args:
+        parts: how the frames of each query are served.
+
+    """
+    levels: dict[str, list[int]] = {}
+    for offers in parts:
+        own = {one.pin.statistic_hash: one.level.rho_nano for offer in offers for one in offer.servings}
+        for name, rho_nano in own.items():
+            levels.setdefault(name, []).append(rho_nano)
+    return sum(sum(found) - max(found) for found in levels.values()) / NANO

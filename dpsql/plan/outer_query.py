@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from functools import partial
 
 from sqlglot import exp
@@ -24,6 +23,7 @@ from dpsql.plan.outer_orders import sort_by_place
 from dpsql.sql.around_queries import QUERY_PARTS, drop_unused, is_median, needed_queries
 from dpsql.sql.clauses import is_plain_table
 from dpsql.sql.outer_literals import check_outer_literals
+from dpsql.sql.picked_rows import picks_numbers
 from dpsql.sql.row_rules import check_node
 from dpsql.sql.source.scope import PrivateInside
 
@@ -35,8 +35,6 @@ _NOT_IN_ARROW = ("HUGEINT", "UUID")
 
 _OF_NUMBERS = re.compile(r"\b(agg|window)_\d")
 """Columns of noisy numbers in the SQL of an answer."""
-_CLAUSES = ("where", "having", "qualify")
-_EXTREMES = (exp.Max, exp.Min)
 
 
 def read_after(
@@ -156,50 +154,5 @@ def picks_by_numbers(outer: exp.Select, query: PrivateQuery) -> bool:
     of_answer = {one.name for one in query.shown} - {
         one.name for one in (() if query.after else shown) if not _OF_NUMBERS.search(one.sql)
     }
-    numbers = _with_aliases(outer, {folded(name) for name in of_answer})
     is_ordered = bool(finish.order_by) and bool(_OF_NUMBERS.search(finish.order_by[0]))
-    return any(_select_picks(select, numbers, is_ordered=is_ordered) for select in outer.find_all(exp.Select))
-
-
-def _with_aliases(outer: exp.Select, numbers: set[str]) -> set[str]:
-    """Return names of numbers with those that a query gives to what it computes of them."""
-    named = {folded(column.name) for alias in outer.find_all(exp.TableAlias) for column in alias.columns}
-    found, aliases = numbers | named, list(outer.find_all(exp.Alias))
-    while more := {folded(one.alias) for one in aliases if _reads(one.this, found)} - found:
-        found |= more
-    return found
-
-
-def _select_picks(select: exp.Select, numbers: AbstractSet[str], *, is_ordered: bool) -> bool:
-    """Check that one SELECT picks rows by numbers.
-
-    Args:
-        select: the outer query, or one inside it.
-        numbers: names of numbers.
-        is_ordered: whether the answer that it reads is ordered by a number.
-
-    """
-    conditions = [select.args[name] for name in _CLAUSES if select.args.get(name)]
-    extremes = [node for root in select.expressions for node in root.find_all(*_EXTREMES)]
-    if any(_reads(node, numbers) for node in [*conditions, *extremes]):
-        return True
-    if not select.args.get("limit") and not select.args.get("offset"):
-        return False
-    order = select.args.get("order")
-    if order is None:
-        return is_ordered
-    return any(_orders_by_number(term.this, select, numbers) for term in order.expressions)
-
-
-def _orders_by_number(term: exp.Expr, select: exp.Select, numbers: AbstractSet[str]) -> bool:
-    """Check that a term of ORDER BY is a number, or may be one that it names by its position."""
-    if not isinstance(term, exp.Literal):
-        return _reads(term, numbers)
-    place = int(term.this) - 1 if term.is_int else 0
-    named = select.expressions[place : place + 1]
-    return select.is_star or any(_reads(one, numbers) for one in named)
-
-
-def _reads(node: exp.Expr, numbers: AbstractSet[str]) -> bool:
-    """Check that an expression reads a number, or all columns of an answer that has numbers."""
-    return any(folded(one.name) in numbers or one.name.lower() == "all" for one in node.find_all(exp.Column))
+    return picks_numbers(outer, of_answer, is_ordered=is_ordered)

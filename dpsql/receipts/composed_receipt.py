@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
+from dpsql.model.top_rows import AROUND
 from dpsql.pictures.tables import short
 from dpsql.receipts import words
 from dpsql.receipts.phrases import listed
@@ -33,10 +36,17 @@ class ReleasedPart:
 
 @dataclass(frozen=True, slots=True)
 class UnitTerms:
-    """The guarantee of all private queries of a unit together."""
+    """The guarantee of all private queries of a unit together.
+
+    Attributes:
+        epsilon, delta: both rounded up.
+        rho_twice: the rho that the levels of the queries have in common.
+
+    """
 
     epsilon: float
     delta: float
+    rho_twice: float = 0.0
 
 
 def composed_receipt(
@@ -44,7 +54,7 @@ def composed_receipt(
 ) -> Receipt:
     """Return the receipt of several private queries of one text.
 
-    Amounts and guarantees are those of the unit that pays most. A note has those of each, if there are several.
+    Amounts and guarantees are the largest ones of all units. A note has those of each, if there are several.
 
     Args:
         parts: at least two, in the order of the text.
@@ -55,11 +65,11 @@ def composed_receipt(
     """
     own = [part.receipt for part in parts]
     by_unit = {unit: [part.receipt for part in parts if part.unit == unit] for unit in terms}
+    rho = max(sum(one.rho for one in by_unit[unit]) - of_unit.rho_twice for unit, of_unit in terms.items())
 
     def most(amount: Callable[[Receipt], float]) -> float:
         return max(sum(map(amount, receipts)) for receipts in by_unit.values())
 
-    dearest = max(terms.values(), key=lambda one: one.epsilon)
     names = [f"part {number}" for number in range(1, len(parts) + 1)]
     return replace(
         own[0],
@@ -67,12 +77,12 @@ def composed_receipt(
         table=", ".join(dict.fromkeys(one.table for one in own)),
         version=", ".join(dict.fromkeys(one.version for one in own)),
         unit=", ".join(terms),
-        mechanism=", ".join(dict.fromkeys(one.mechanism for one in own)),
-        rho=most(lambda one: one.rho),
+        mechanism=", ".join(dict.fromkeys(name for one in own for name in one.mechanism.split(", "))),
+        rho=rho,
         asked_rho=most(lambda one: one.asked_rho or 0.0),
         most_rho=None if all(one.most_rho is None for one in own) else most(lambda one: one.most_rho or one.rho),
-        epsilon=dearest.epsilon,
-        delta=dearest.delta,
+        epsilon=max(one.epsilon for one in terms.values()),
+        delta=max(one.delta for one in terms.values()),
         charged_rho=most(lambda one: one.charged_rho),
         charged_delta=most(lambda one: one.charged_delta),
         reused=all(one.reused for one in own),
@@ -80,7 +90,7 @@ def composed_receipt(
         max_keys=None,
         threshold=None,
         columns=_columns(names, own, passed),
-        notes=tuple(_notes(parts, terms)),
+        notes=(*_notes(parts, terms), *([words.LARGEST_OF_PARTS] if _differ(own, passed) else [])),
         sets=tuple(one for name, receipt in zip(names, own, strict=True) for one in _sets(name, receipt)),
         coverage=(),
         left_out=(),
@@ -90,19 +100,21 @@ def composed_receipt(
     )
 
 
-def renamed(receipt: Receipt, passing: Mapping[str, str]) -> Receipt:
+def renamed(receipt: Receipt, passing: Mapping[str, Sequence[str]]) -> Receipt:
     """Return the receipt of a private query, with its columns as they are called in what is computed from it.
 
     Args:
         receipt: of the private query.
-        passing: its columns that pass through as they are, each with what it is called.
+        passing: its columns that pass through as they are, each with all its names there.
 
     """
     return replace(
         receipt,
-        columns=tuple(replace(one, name=passing.get(one.name, one.name)) for one in receipt.columns),
+        columns=tuple(
+            replace(one, name=name) for one in receipt.columns for name in passing.get(one.name, (one.name,))
+        ),
         left_out=tuple(
-            replace(one, columns=tuple(passing[name] for name in one.columns if name in passing))
+            replace(one, columns=tuple(name for column in one.columns for name in passing.get(column, ())))
             for one in receipt.left_out
         ),
         sets=tuple(replace(one, receipt=renamed(one.receipt, passing)) for one in receipt.sets),
@@ -135,9 +147,18 @@ def _columns(names: Sequence[str], own: Sequence[Receipt], passed: Collection[st
     return tuple(found.values())
 
 
+def _differ(own: Sequence[Receipt], passed: Collection[str]) -> bool:
+    """Check that numbers of several parts stand in one column of the answer, with different errors."""
+    widths: dict[str, set[float | None]] = {name: set() for name in passed}
+    for one in own:
+        for column in one.columns:
+            widths.get(column.name, set()).add(column.half_width_95)
+    return any(len(found) > 1 for found in widths.values())
+
+
 def _sets(name: str, receipt: Receipt) -> list[SetReceipt]:
     """Return the receipt of a part, and those of its grouping sets."""
-    inner = [SetReceipt((f"{name}: {one.name}",), one.receipt) for one in receipt.sets]
+    inner = [SetReceipt((f"{name}, {one.name or 'all rows'}",), one.receipt) for one in receipt.sets]
     return [SetReceipt((name,), replace(receipt, sets=())), *inner]
 
 
@@ -159,23 +180,55 @@ def _notes(parts: Sequence[ReleasedPart], terms: Mapping[str, UnitTerms]) -> lis
             )
             for unit, one in terms.items()
         ]
-    return list(dict.fromkeys([*found, *(note for part in parts for note in part.receipt.notes)]))
+    places: dict[str, list[int]] = {}
+    for number, part in enumerate(parts, start=1):
+        for note in dict.fromkeys(part.receipt.notes):
+            places.setdefault(note, []).append(number)
+    return list(dict.fromkeys([*found, *(_of_parts(note, of, len(parts)) for note, of in places.items())]))
 
 
-def with_outer_notes(receipt: Receipt, computed: Sequence[str], *, leaves_out: bool) -> Receipt:
+def _of_parts(note: str, places: Sequence[int], count: int) -> str:
+    """Return a note with the parts that it is about, if it speaks of rules that others do not have."""
+    if len(places) == count or not any(rule.fullmatch(note) for rule in _rules()):
+        return note
+    return words.OF_PARTS.format(parts=listed([f"part {place}" for place in places]), note=note)
+
+
+@cache
+def _rules() -> tuple[re.Pattern[str], ...]:
+    """Return what notes on rules look like that seem to contradict each other if parts have different ones."""
+    rules = (
+        words.WITHOUT_UNIT,
+        words.COUNTS_IN,
+        words.ROWS_SCALED,
+        words.KEYS_OF_RELEASE,
+        words.KEYS_OF_OTHERS,
+        words.LATTICE_SEEN,
+    )
+    return tuple(re.compile(re.sub(r"\\{.*?\\}", ".*", re.escape(rule))) for rule in rules)
+
+
+def with_outer_notes(receipt: Receipt, computed: Sequence[str], *, leaves_out: bool, picks: bool) -> Receipt:
     """Return the receipt with notes on the outer statement.
 
     Args:
         receipt: of all private queries.
         computed: columns of the answer that are computed from numbers.
         leaves_out: whether a group that an answer does not show seems to be missing.
+        picks: whether noisy numbers decide which rows are shown.
 
     """
     notes = [words.NO_INTERVAL.format(columns=listed(computed))] if computed else []
-    thresholds = [receipt.threshold, *(one.receipt.threshold for one in receipt.sets)]
-    if leaves_out and any(threshold is not None for threshold in thresholds):
+    if picks:
+        notes.append(words.PICKED.format(clause=AROUND))
+    if leaves_out and any(map(_hides_groups, (receipt, *(one.receipt for one in receipt.sets)))):
         notes.insert(0, words.HIDDEN_GROUPS)
     return replace(receipt, notes=(*notes, *receipt.notes))
+
+
+def _hides_groups(receipt: Receipt) -> bool:
+    """Check that groups may be missing from an answer: its keys pass a threshold, or have passed one before."""
+    return receipt.threshold is not None or words.LEANS_UP in receipt.notes
 
 
 def _cut(text: str) -> str:

@@ -129,7 +129,7 @@ def bounds(found: Sequence[Named], *, is_named: bool = False) -> list[str]:
         return list(dict.fromkeys((hidden, hidden.removeprefix(name))))
     if not clear:
         return [hidden]
-    names = phrases.listed(_names(unclear))
+    names = phrases.listed(list(dict.fromkeys(_name_in(named, found) for named in found if named[1] in unclear)))
     return [*(f"{names}: {hidden}; else {one}" for one in _could_be(clear)), f"{names}: {hidden}", hidden]
 
 
@@ -330,7 +330,11 @@ def _lows(found: Sequence[Named]) -> list[Named]:
 
 def _may_be(found: Sequence[Named], people: Sequence[str]) -> str:
     """Say which columns may be too low, too; an empty text if no other column lacks a part that counts."""
-    others = [_name(one) for _, one in found if not one.found.is_too_low and (one.found.could_be or 1.0) > _SOME]
+    others = [
+        _name_in((of_set, one), found)
+        for of_set, one in found
+        if not one.found.is_too_low and (one.found.could_be or 1.0) > _SOME
+    ]
     others += map(_cut, people)
     if len(others) > 1:
         return f"; {len(others)} more may be"
@@ -344,6 +348,13 @@ def _is_named(one: LeftOutReceipt, found: Sequence[Named]) -> bool:
 
 def _name(one: LeftOutReceipt) -> str:
     return _cut(one.column or _BOUNDS.sub("", phrases.column_of(one.of)))
+
+
+def _name_in(named: Named, found: Sequence[Named]) -> str:
+    """Return the name of a column, with its grouping set or part if others have a column of the name."""
+    of_set, one = named
+    is_shared = any(other is not one and _name(other) == _name(one) for _, other in found)
+    return f"{_name(one)} of {_cut(of_set)}" if of_set and is_shared else _name(one)
 
 
 def _names(found: Sequence[LeftOutReceipt]) -> list[str]:

@@ -225,15 +225,15 @@ def less_for(notes: Sequence[str]) -> str:
     return screen_words.LESS_FOR.format(clause=clauses[0]) if clauses else ""
 
 
-def no_interval(notes: Sequence[str]) -> str:
-    """Say of which columns no interval is known, if one of the notes does; an empty text if none does.
+def no_interval(notes: Sequence[str]) -> list[str]:
+    """Return wordings of the columns of which no interval is known; none if no note says so.
 
     >>> no_interval([words.NO_INTERVAL.format(columns="ratio")])
-    'no interval for ratio'
+    ['no interval for ratio', 'no interval for some']
     """
     begin, end = words.NO_INTERVAL.format(columns="\0").split("\0")
     columns = [note[len(begin) : -len(end)] for note in notes if note.startswith(begin) and note.endswith(end)]
-    return screen_words.NO_INTERVAL.format(columns=columns[0]) if columns else ""
+    return [screen_words.NO_INTERVAL.format(columns=one) for one in (*columns, "some")] if columns else []
 
 
 def shortfall(note: str) -> str:

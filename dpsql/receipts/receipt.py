@@ -14,6 +14,8 @@ from dpsql.release.left_out import LeftOut, LeftOutReceipt
 
 _HIDING = ("gshm", "csh")
 """Mechanisms of private keys."""
+_OF_PARTS = re.compile(r"\Apart \d+(, part \d+)*( and part \d+)?: ")
+"""Begins a note on some parts of a text."""
 _WEIGHTED = words.WEIGHTED.partition(",")[0]
 """Begins the note on weights of units in many groups."""
 
@@ -157,9 +159,12 @@ class Receipt:
 
     @property
     def all_left_out(self) -> tuple[left_out_words.Named, ...]:
-        """Rows left out of each number, of each grouping set, too, after the name of the set if several have some."""
+        """Rows left out of each number, of each grouping set, too, after its name if several have some.
+
+        Those of a part of a text always have its name: other parts have other numbers.
+        """
         with_some = [one for one in self.sets if one.receipt.left_out]
-        is_named = bool(self.left_out) or len(with_some) > 1
+        is_named = bool(self.left_out) or len(with_some) > 1 or any(_OF_PARTS.match(f"{o.name}: ") for o in with_some)
         of_sets = ((f"({one.name})" * is_named, low) for one in with_some for low in one.receipt.left_out)
         return (*(("", one) for one in self.left_out), *of_sets)
 
@@ -221,6 +226,7 @@ def heading_of(note: str) -> str:
     >>> heading_of("keys were selected in one round, at rho = 0.01")
     'keys'
     """
+    note = _OF_PARTS.sub("", note)
     return next((heading for heading, pattern in _patterns() if pattern.fullmatch(note)), "bounds")
 
 

@@ -184,7 +184,8 @@ class Result:
 
         unknown = unknown_domains(self._table, self.layout)
         has_others = has_computed_numbers(self._table, self.layout, [one.name for one in self.receipt.columns])
-        return Screen(self.receipt, printed, unknown, self.standing, receipt_at, threshold_digits, has_others).lines()
+        places = (receipt_at, threshold_digits, has_others, self._table.column_names)
+        return Screen(self.receipt, printed, unknown, self.standing, *places).lines()
 
     @property
     def _too_low(self) -> frozenset[str]:

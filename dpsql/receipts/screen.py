@@ -7,7 +7,7 @@ the receipt does.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -137,6 +137,7 @@ class Screen:
         receipt_at: where the reader finds the receipt.
         threshold_digits: digits of the threshold that count.
         has_others: whether the answer has numbers that are computed, beside its counts, sums and averages.
+        shown: columns of the answer; None if they are not known here.
 
     """
 
@@ -147,6 +148,7 @@ class Screen:
     receipt_at: str
     threshold_digits: int = 4
     has_others: bool = False
+    shown: Collection[str] | None = None
 
     def lines(self) -> list[str]:
         """Return the lines."""
@@ -175,7 +177,7 @@ class Screen:
                 yield Part("within", left_out_words.within_wordings(within))
             if nulls and not places.joins_nulls:
                 yield Part("null", nulls, places.first)
-            without = phrases.no_interval(receipt.notes) if self.has_others else ""
+            without = phrases.no_interval(receipt.notes) if self.has_others or not self.printed.has_half_widths else []
             if error := self._error_beside(without) if without else self._error():
                 also = [self._also_null()] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))
@@ -277,13 +279,15 @@ class Screen:
         elif unbounded:
             yield from self._sentences([*unbounded, *sentences], screen_words.NULLS)
 
-    def _error_beside(self, without: str) -> list[str]:
+    def _error_beside(self, without: Sequence[str]) -> list[str]:
         """Return wordings of the coverage of intervals beside numbers that have none."""
         printed = self.printed
         if not (printed.has_half_widths or printed.has_ends or printed.end_columns):
             # the widths of numbers that the answer does not show would seem to be those of numbers that it shows
-            return [without]
-        return [f"{one}; {without}" for one in self._error()]
+            return list(without[:1])
+        known = self._error()
+        known.append(known[-1].replace(screen_words.PROBABILITY, screen_words.PROBABILITY_SHORT))
+        return [f"{one}; {other}" for other in without for one in known]
 
     def _error(self) -> list[str]:
         """Return wordings of the coverage of intervals; empty if no interval is known."""
@@ -300,8 +304,10 @@ class Screen:
             widths = [
                 screen_words.WIDTH.format(half_width=short(column.half_width_95), column=column.name)
                 for column in self.receipt.columns
-                if column.half_width_95 is not None
+                if column.half_width_95 is not None and (self.shown is None or column.name in self.shown)
             ]
+            if not widths:
+                return []
             shown = [", ".join(widths[:count]) for count in range(len(widths), 0, -1)]
             wordings = [screen_words.WIDTHS.format(widths=one) for one in shown]
         notes = [*self.receipt.notes, *(note for one in self.receipt.sets for note in one.receipt.notes)]
@@ -323,6 +329,7 @@ class Screen:
         notes = [sentence.format(count=count, receipt_at=self.receipt_at)] * bool(count)
         shortest = price.replace(screen_words.CHARGED_FOR.format(charged="", level=""), ", for ")
         if standing is None:
+            price += f"; {screen_words.FOR_EACH_UNIT.format(units=units)}" if (units := _units(receipt)) else ""
             return [*_wordings([price], notes), shortest]
         level, spent, budget = standing.amounts(by_epsilon=receipt.asked_by != "rho")
         told = {"spent": f"{spent:.3g}", "budget": f"{budget:.4g}"}
@@ -366,6 +373,12 @@ def _charged(receipt: Receipt) -> str:
     if phrases.is_level(receipt.charged_rho, rho):
         return charged if receipt.asked_by == "rho" else guaranteed
     return screen_words.CHARGED_FOR.format(charged=charged, level=level)
+
+
+def _units(receipt: Receipt) -> str:
+    """Return the units whose budgets paid; an empty text if it is one."""
+    begin = words.OF_UNIT.partition("{")[0]
+    return phrases.listed(receipt.unit.split(", ")) if any(note.startswith(begin) for note in receipt.notes) else ""
 
 
 def _all_coverage(receipt: Receipt) -> list[CoverageReceipt]:

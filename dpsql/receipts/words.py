@@ -125,11 +125,13 @@ OTHER_ROW_HOLDS = Sentence(
 SETS_ADD_UP = Sentence("rows of a finer grouping set add up to those of a coarser one")
 SETS_APART = Sentence("each grouping set is a release of its own, so its rows need not add up to those of another set")
 PART_IS = Sentence("part {number|1} of the text is {text|SELECT count(*) AS n FROM visits}")
+OF_PARTS = Sentence("{parts|part 1}: {note|rows where city is NULL are left out}")
+LARGEST_OF_PARTS = Sentence("errors differ by part; the error of a column is the largest of them")
 OF_UNIT = Sentence(
     "of unit {unit|patient} rho {rho|0.1} was charged, and this answer alone has epsilon {epsilon|1} at delta "
     "{delta|1e-08}"
 )
-HIDDEN_GROUPS = Sentence("NULL, and rows of EXCEPT or NOT IN, may be groups that an answer does not show")
+HIDDEN_GROUPS = Sentence("NULL (or 0 for it), and rows of EXCEPT or NOT IN, may be groups that an answer does not show")
 COMPARED_WITH = Sentence(
     "rows of part {number|2} are compared with {value|52.42}, a noisy number: {text|SELECT avg(cost) FROM visits}"
 )
@@ -328,7 +330,8 @@ NOT_SHOWN = Sentence("not shown to a reader with a rho_limit, who has no budget_
 """A number of a plan that is about all of a unit's budget."""
 
 HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
-    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, LEVEL_CHOSEN, EPSILON_OF_CAP, PART_IS, OF_UNIT),
+    "price": (OF_UNIT,),
+    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, LEVEL_CHOSEN, EPSILON_OF_CAP, PART_IS),
     "keys": (
         CLOCK,
         FINER_GROUPS,
@@ -351,6 +354,7 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         COMPARED_WITH,
         LARGEST_ERROR,
         LARGEST_OF_SETS,
+        LARGEST_OF_PARTS,
         PARTIAL_SUMS,
         LEANS_UP,
         CELLS,

@@ -126,9 +126,18 @@ def release_stages(
         values = values if stage.rises else NO_VALUES
         # frames of one stage are charged together
         paid = [charged] if len(prepared.offers) == 1 else [charged.part(offer.items) for offer in prepared.offers]
-        paid[0] += before
+        paid = _beside(paid, before, prepared.offers) if before.by_statistic else [paid[0] + before, *paid[1:]]
         released += (Released(*one, prepared.keys) for one in zip(prepared.offers, paid, strict=True))
     return tuple(released)
+
+
+def _beside(paid: Sequence[Charged], before: Charged, offers: Sequence[Offer]) -> list[Charged]:
+    """Return the price of each offer with what was charged before: for its statistics, or else for the first offer."""
+    known = before.by_statistic
+    shares = [before.part(item for item in offer.items if item.statistic_hash in known) for offer in offers]
+    if sum(share.rho_nano for share in shares) != before.rho_nano:
+        return [paid[0] + before, *paid[1:]]
+    return [one + share for one, share in zip(paid, shares, strict=True)]
 
 
 def offers_of_way(way: Iterable[tuple[Stage, Prepared]]) -> list[Offer]:

@@ -25,12 +25,14 @@ from dpsql.features.private_parts import (
     offered,
     price_together,
     require_part,
+    rho_counted_twice,
     served_now,
 )
 from dpsql.model.environment import SOURCE_ROWS
 from dpsql.model.private_query import OutputColumn
 from dpsql.plan.composition.ends import HIGH, LOW
 from dpsql.plan.composition.parts import Part
+from dpsql.plan.composition.scalars import written_out
 from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt, renamed, with_outer_notes
 from dpsql.receipts.layout import Layout
 from dpsql.receipts.receipt import Receipt
@@ -94,7 +96,9 @@ class Composed:
         charged = self._charge(parts, items)
         tables = dict(zip((one.name for one in plan.composition.tables), public, strict=True))
         for place in order:
-            part, paid = plan.parts[place], charged.part(items.get(place, ()))
+            part, due = plan.parts[place], items.get(place, ())
+            own = {item.statistic_hash: charged.by_statistic[item.statistic_hash] for item in due}
+            paid = replace(charged.part(due), by_statistic=own)
             statement = self._statements[place] = self._with_numbers(part, tables) if part.scalars else part.statement
             results[place] = self._runner.answer_once(statement, part.options, self._asks, timeout_seconds, paid)
             tables[part.part.name] = self._rows_of(place, results[place])
@@ -147,6 +151,8 @@ class Composed:
         parts = self._offered()
         for number, part in enumerate(plan.parts, start=1):
             table = self._runner.explained(part.statement, part.options, self._asks)
+            waits = [one.scalar for one in part.scalars]
+            rows.append((f"part {number}", "query", Part.of("", written_out(part.statement.tree, waits)).sql))
             rows += [(f"part {number}: {section}", name, value) for section, name, value in table.fetchall()]
         for unit in plan.requests:
             items = price_together([part for part in parts if part.unit == unit])
@@ -248,16 +254,16 @@ class Composed:
         keys = tuple(name for name, one in zip(names, outer.outputs, strict=False) if one.is_key)
         return Layout(keys, is_cut=False, units=None, ends=pa.table(ends))
 
-    def _passing(self, place: int) -> dict[str, str]:
+    def _passing(self, place: int) -> dict[str, tuple[str, ...]]:
         """Return the columns of a part that pass through the outer statement, each with what it is called there."""
         part, outer = self._plan.parts[place], self._plan.outer
-        shown = part.query.shown
-        return {
-            shown[origin.column].name: column.name
-            for output, column in zip(outer.outputs, outer.columns, strict=False)
-            for origin in output.origins
-            if origin.part == part.part.name
-        }
+        found: dict[str, tuple[str, ...]] = {}
+        for output, column in zip(outer.outputs, outer.columns, strict=False):
+            for origin in output.origins:
+                if origin.part == part.part.name:
+                    name = part.query.shown[origin.column].name
+                    found[name] = (*found.get(name, ()), column.name)
+        return found
 
     def _with_receipt(self, table: pa.Table, results: Sequence[Result]) -> Result:
         """Return the answer with the receipt of all parts."""
@@ -269,7 +275,7 @@ class Composed:
             terms = {unit: self._terms(unit, receipts) for unit in plan.requests}
             parts = [
                 ReleasedPart(
-                    Part.of("", self._statements[place].tree).sql,
+                    Part.of("", written_out(self._statements[place].tree)).sql,
                     receipt,
                     planned.unit,
                     self._numbers.get(planned.part.name, ()),
@@ -279,7 +285,9 @@ class Composed:
             name = hashlib.sha256("\n".join(sorted(one.query_hash for one in receipts)).encode()).hexdigest()
             passed = {plan.outer.columns[place].name for place in plan.outer.numbers}
             receipt = composed_receipt(parts, terms, name, passed)
-        receipt = with_outer_notes(receipt, plan.outer.computed, leaves_out=plan.outer.leaves_out)
+        receipt = with_outer_notes(
+            receipt, plan.outer.computed, leaves_out=plan.outer.leaves_out, picks=plan.outer.picks
+        )
         asked = next(iter(plan.requests.values()))
         receipt = replace(receipt, asked_by="epsilon" if asked.rho is None else "rho")
         standing = None
@@ -299,7 +307,8 @@ class Composed:
             cap = receipts[place].most_rho
             if cap is not None:
                 caps[number] = cap
-        return UnitTerms(*guarantee_together(plan.requests[unit], offers, caps))
+        epsilon, delta = guarantee_together(plan.requests[unit], offers, caps)
+        return UnitTerms(epsilon, delta, rho_counted_twice(offers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from dpsql.sql.clauses import is_aggregate_call, sources_of
 
 LOW, HIGH = "dpsql_low_", "dpsql_high_"
 """Begin the names of columns with the ends of intervals, before the place of the number."""
+_UNNAMED = "dpsql_unnamed_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ def with_ends(outer: exp.Query, known: Outputs) -> exp.Query | None:
 
     """
     whole = exp.Subquery(this=outer.copy())
+    _name_sources(whole.this)
     tracer = _Tracer(dict(known))
     try:
         tracer.write_stars(whole.this)
@@ -92,6 +94,16 @@ def with_ends(outer: exp.Query, known: Outputs) -> exp.Query | None:
         return None
     query: exp.Query = whole.this
     return query
+
+
+def _name_sources(query: exp.Query) -> None:
+    """Give an alias to each subquery of FROM that has none, in place: its columns are read by it."""
+    unnamed = 0
+    for select in query.find_all(exp.Select):
+        for source in sources_of(select):
+            if isinstance(source, exp.Subquery) and not source.alias:
+                source.set("alias", exp.TableAlias(this=exp.to_identifier(f"{_UNNAMED}{unnamed}")))
+                unnamed += 1
 
 
 class _UnknownError(Exception):

@@ -17,7 +17,7 @@ from dpsql.operations.trees import map_tree
 from dpsql.sql.clauses import conjuncts, is_aggregate_call
 from dpsql.sql.column_names import column_name
 
-_HIDDEN = "dpsql_value_"
+HIDDEN = "dpsql_value_"
 _OUTPUTS = ("having", "qualify", "order")
 
 
@@ -110,7 +110,7 @@ def lift(select: exp.Select, refusals: Refusals) -> tuple[exp.Select, exp.Select
     if qualify and qualify.find(exp.Query):
         refusals.refuse("after", qualify, "QUALIFY names another query.", "Filter in a query around this one.")
     # a name of the text is never a hidden one
-    prefix = _HIDDEN
+    prefix = HIDDEN
     while any(folded(one.name).startswith(prefix) for one in select.find_all(exp.Identifier)):
         prefix += "_"
     return _Lift(select.copy(), prefix).split()

@@ -22,6 +22,7 @@ from dpsql.plan.composition.ends import HIGH, LOW, Origin, Output, trace, with_e
 from dpsql.plan.composition.series import is_series
 from dpsql.sql.around_queries import QUERY_PARTS, is_median
 from dpsql.sql.outer_literals import check_outer_literals
+from dpsql.sql.picked_rows import picks_numbers
 from dpsql.sql.row_rules import check_node
 
 _NOTHING = "dpsql_nothing"
@@ -91,6 +92,7 @@ class OuterStatement:
         leaves_out: whether a group that an answer does not show seems to be missing: after an outer or anti join,
             EXCEPT and NOT IN.
         has_ends: whether the statement reads sources with ends, and shows those of its numbers after its columns.
+        picks: whether noisy numbers decide which rows it shows.
 
     """
 
@@ -99,6 +101,7 @@ class OuterStatement:
     outputs: tuple[Output, ...] = ()
     leaves_out: bool = False
     has_ends: bool = False
+    picks: bool = False
 
     @property
     def computed(self) -> tuple[str, ...]:
@@ -152,9 +155,30 @@ def read_outer(
     outputs = tuple(trace(outer, known) or ())
     widened = _with_ends(outer, sources, shown, environment)
     read = [source.with_ends for source in sources] if widened else sources
+    if widened and not _binds(widened, read, environment):
+        # the answer is shown without intervals: a statement that fails is paid for
+        widened, read = None, sources
     rows = [_rows(place, source) for place, source in enumerate(read)]
     sql = _with_sources(widened or outer, read, rows)
-    return OuterStatement(sql, columns, outputs, leaves_out=_leaves_out(outer), has_ends=bool(widened))
+    numbers = {one.name for source in sources for one in source.columns if one.name not in source.keys}
+    return OuterStatement(
+        sql,
+        columns,
+        outputs,
+        leaves_out=_leaves_out(outer),
+        has_ends=bool(widened),
+        picks=picks_numbers(outer, numbers),
+    )
+
+
+def _binds(outer: exp.Query, sources: Sequence[Source], environment: Environment) -> bool:
+    """Check that a statement binds."""
+    empty = _with_sources(outer, sources, [_no_rows(source) for source in sources])
+    try:
+        environment.schemas.bind_after(_NOTHING, [Column("nothing", "INTEGER", True)], empty)
+    except SchemaError:
+        return False
+    return True
 
 
 def _bound(outer: exp.Query, sources: Sequence[Source], environment: Environment) -> list[tuple[str, str]]:

@@ -6,11 +6,12 @@ number, so neither the identity nor the price of what is asked of the rows hangs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.plan.composition.lift import HIDDEN
 from dpsql.sql.source.listed_rows import IDENTITY
 
 _SCALAR = "scalar"
@@ -78,4 +79,33 @@ def filled(tree: exp.Query, fillings: Mapping[str, Filling]) -> exp.Query:
             literal = exp.Null() if filling.value is None else exp.Literal.string(filling.value)
             values.set("expressions", [exp.Tuple(expressions=[exp.cast(literal, filling.type, dialect="duckdb")])])
             values.meta[IDENTITY] = filling.identity
+    return tree
+
+
+def written_out(tree: exp.Query, scalars: Sequence[Scalar] = ()) -> exp.Query:
+    """Return a private query for people to read: with values of scalars, without names of hidden values.
+
+    Args:
+        tree: the query.
+        scalars: those that it waits for, whose queries stand for values that are not known yet.
+
+    """
+    queries: dict[str, exp.Expr] = {one.name: exp.Var(this=f"({one.sql})") for one in scalars}
+    tree = tree.copy()
+    for alias in list(tree.find_all(exp.Alias)):
+        if alias.alias.startswith(HIDDEN):
+            alias.replace(alias.this)
+    for join in list(tree.find_all(exp.Join)):
+        name = join.this.meta.get(_SCALAR)
+        if name is None:
+            continue
+        value = join.this.expressions[0].expressions[0].unalias()
+        literal = value.this if isinstance(value, exp.Cast) else value
+        shown = queries.get(name, exp.Null())
+        if isinstance(literal, exp.Literal):
+            shown = exp.Literal.number(literal.name)
+        for column in list(tree.find_all(exp.Column)):
+            if column.table == name:
+                column.replace(shown.copy())
+        join.pop()
     return tree
