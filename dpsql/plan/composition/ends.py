@@ -16,6 +16,7 @@ from dpsql.sql.clauses import is_aggregate_call, sources_of
 
 LOW, HIGH = "dpsql_low_", "dpsql_high_"
 """Begin the names of columns with the ends of intervals, before the place of the number."""
+_SOURCE = "dpsql_source_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ def with_ends(outer: exp.Query, known: Outputs) -> exp.Query | None:
 
     """
     whole = exp.Subquery(this=outer.copy())
+    if not _name_sources(whole):
+        return None
     tracer = _Tracer(dict(known))
     try:
         tracer.write_stars(whole.this)
@@ -92,6 +95,22 @@ def with_ends(outer: exp.Query, known: Outputs) -> exp.Query | None:
         return None
     query: exp.Query = whole.this
     return query
+
+
+def _name_sources(whole: exp.Expr) -> bool:
+    """Name the subqueries of FROM that have no name, in place; return False if the text calls them as DuckDB does."""
+    names = {folded(one.name) for one in whole.find_all(exp.Identifier)}
+    if any(name.startswith("unnamed_subquery") for name in names):
+        return False
+    prefix = _SOURCE
+    while any(name.startswith(prefix) for name in names):
+        prefix += "_"
+    sources = [source for select in whole.find_all(exp.Select) for source in sources_of(select)]
+    unnamed = [one for one in sources if isinstance(one, exp.Subquery) and not one.alias]
+    for number, source in enumerate(unnamed):
+        if isinstance(source.this, exp.Query):
+            source.set("alias", exp.TableAlias(this=exp.to_identifier(f"{prefix}{number}")))
+    return True
 
 
 class _UnknownError(Exception):

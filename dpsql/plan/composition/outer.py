@@ -17,7 +17,7 @@ from dpsql.model.environment import SOURCE_ROWS, Column, Environment
 from dpsql.model.private_query import OutputColumn
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
-from dpsql.plan.composition.ends import HIGH, LOW, Origin, Output, trace, with_ends
+from dpsql.plan.composition.ends import HIGH, LOW, Origin, Output, Outputs, trace, with_ends
 from dpsql.plan.composition.series import is_series
 from dpsql.sql.around_queries import QUERY_PARTS, is_median
 from dpsql.sql.outer_literals import check_outer_literals
@@ -150,11 +150,24 @@ def read_outer(
     columns = tuple(OutputColumn(name, quote(name), kind) for name, kind in shown)
     known = {source.name: source.outputs for source in sources}
     outputs = tuple(trace(outer, known) or ())
-    widened = with_ends(outer, known)
+    widened = _widened(outer, known, sources, environment)
     read = [source.with_ends for source in sources] if widened else sources
     rows = [_rows(place, source) for place, source in enumerate(read)]
     sql = _with_sources(widened or outer, read, rows)
     return OuterStatement(sql, columns, outputs, leaves_out=_leaves_out(outer), has_ends=bool(widened))
+
+
+def _widened(outer: exp.Query, known: Outputs, sources: Sequence[Source], environment: Environment) -> exp.Query | None:
+    """Return the statement with ends. Return None if there are none, or if it binds without them alone."""
+    widened = with_ends(outer, known)
+    if widened:
+        read = [source.with_ends for source in sources]
+        empty = _with_sources(widened, read, [_no_rows(source) for source in read])
+        try:
+            environment.schemas.bind_after(_NOTHING, [Column("nothing", "INTEGER", True)], empty)
+        except SchemaError:
+            return None
+    return widened
 
 
 def _leaves_out(outer: exp.Query) -> bool:
