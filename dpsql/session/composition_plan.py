@@ -5,6 +5,7 @@ Each part is planned as if it was asked alone. A level of the whole text is divi
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from dpsql.cascade.reader import Reader
-from dpsql.engine import Engine, Sandbox
+from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import DpsqlError, ParseError, Refusal, SchemaError, UnsupportedQueryError
 from dpsql.features.private_parts import OfferedPart, divided, hides_keys, left_beside, served_now
 from dpsql.model.environment import Column, Environment
@@ -172,7 +173,7 @@ def composed_plan(
         if isinstance(composition, Part):
             return as_part(statement, composition)
         public = [_public(one) for one in composition.tables]
-        planner = _Planner(runner, statement, reader, engine, outside, public)
+        planner = _Planner(runner, statement, reader, engine, outside, composition.tables)
         whole = planner.whole_options(composition, options)
         plans, requests = planner.plan_parts(composition.parts, whole)
         sources = [*(source_of(planned) for planned in plans), *public]
@@ -212,10 +213,12 @@ class _Planner:
         reader: str,
         engine: Engine,
         outside: Environment,
-        public: Sequence[Source],
+        tables: Sequence[PublicTable],
     ) -> None:
         self._statement = statement
-        self._public = public
+        self._public = [_public(one) for one in tables]
+        schemas = {one.name: one.schema for one in tables}
+        self._digest = functools.cache(lambda name: digest(*engine.copied([schemas[name]])))
         self._plan = partial(runner.plan, reader=reader, engine=engine)
         self._outside = outside
         self.refusals = Refusals(statement.text)
@@ -276,7 +279,9 @@ class _Planner:
         is_waited_for = {name for part in parts for one in part.waits for name in one.reads}
         for part, own in zip(parts, options, strict=True):
             sources = [*map(source_of, plans), *self._public]
-            scalars = tuple(planned_scalar(one, served, sources, self._outside, self.refusals) for one in part.waits)
+            scalars = tuple(
+                planned_scalar(one, served, sources, self._digest, self._outside, self.refusals) for one in part.waits
+            )
             fillings = {one.scalar.name: one.filling(served) for one in scalars}
             statement = as_part(self._statement, part.filled(fillings) if fillings else part)
             query, state, cleared = self._plan_part(part, statement, own)

@@ -124,8 +124,8 @@ class Composed:
         """Return a part with the values of the numbers that its rows wait for.
 
         Raises:
-            ReleaseError: others released such a number at another level meanwhile; charges stay and pay for asking
-                again.
+            ReleaseError: others released such a number at another level meanwhile, or public rows that it reads
+                changed; charges stay and pay for asking again.
 
         """
         plan, served = self._plan, {}
@@ -137,8 +137,8 @@ class Composed:
         asked = as_part(self._whole, part.part.filled({name: replace(one, value=None) for name, one in found.items()}))
         if asked.parameters != part.statement.parameters:
             raise ReleaseError(
-                "others released a number that this text compares rows with at another level meanwhile; what was "
-                "charged pays for asking again"
+                "others released a number that this text compares rows with at another level meanwhile, or its public "
+                "rows changed; what was charged pays for asking again"
             )
         self._numbers[part.part.name] = tuple(
             (one.scalar.sql, found[one.scalar.name].value or "NULL") for one in part.scalars

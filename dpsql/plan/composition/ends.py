@@ -16,7 +16,7 @@ from dpsql.sql.clauses import is_aggregate_call, sources_of
 
 LOW, HIGH = "dpsql_low_", "dpsql_high_"
 """Begin the names of columns with the ends of intervals, before the place of the number."""
-_UNNAMED = "dpsql_unnamed_"
+_SOURCE = "dpsql_source_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ def with_ends(outer: exp.Query, known: Outputs) -> exp.Query | None:
 
     """
     whole = exp.Subquery(this=outer.copy())
-    _name_sources(whole.this)
+    if not _name_sources(whole):
+        return None
     tracer = _Tracer(dict(known))
     try:
         tracer.write_stars(whole.this)
@@ -96,14 +97,20 @@ def with_ends(outer: exp.Query, known: Outputs) -> exp.Query | None:
     return query
 
 
-def _name_sources(query: exp.Query) -> None:
-    """Give an alias to each subquery of FROM that has none, in place: its columns are read by it."""
-    unnamed = 0
-    for select in query.find_all(exp.Select):
-        for source in sources_of(select):
-            if isinstance(source, exp.Subquery) and not source.alias:
-                source.set("alias", exp.TableAlias(this=exp.to_identifier(f"{_UNNAMED}{unnamed}")))
-                unnamed += 1
+def _name_sources(whole: exp.Expr) -> bool:
+    """Name the subqueries of FROM that have no name, in place; return False if the text calls them as DuckDB does."""
+    names = {folded(one.name) for one in whole.find_all(exp.Identifier)}
+    if any(name.startswith("unnamed_subquery") for name in names):
+        return False
+    prefix = _SOURCE
+    while any(name.startswith(prefix) for name in names):
+        prefix += "_"
+    sources = [source for select in whole.find_all(exp.Select) for source in sources_of(select)]
+    unnamed = [one for one in sources if isinstance(one, exp.Subquery) and not one.alias]
+    for number, source in enumerate(unnamed):
+        if isinstance(source.this, exp.Query):
+            source.set("alias", exp.TableAlias(this=exp.to_identifier(f"{prefix}{number}")))
+    return True
 
 
 class _UnknownError(Exception):
@@ -218,11 +225,8 @@ class _Tracer:
     # --- the statement with ends
 
     def write_stars(self, query: exp.Expr) -> None:
-        """Write out the stars of a statement, and name all sources, in place: what is read gets more columns."""
+        """Write out the stars of a statement, in place: what is read gets more columns."""
         for select in list(query.find_all(exp.Select)):
-            for place, source in enumerate(sources_of(select)):
-                if isinstance(source, exp.Subquery) and not source.alias:
-                    source.set("alias", exp.TableAlias(this=exp.to_identifier(f"dpsql_source_{place}")))
             named = _visible(select)
             if not any(map(_is_star, select.expressions)):
                 continue

@@ -160,7 +160,7 @@ class _Composer:
     rows: QueryRows
     parts: dict[tuple[str, str], Part] = field(default_factory=dict)
     tables: dict[str, PublicTable] = field(default_factory=dict)
-    scalars: dict[str, Scalar] = field(default_factory=dict)
+    scalars: dict[tuple[str, str], Scalar] = field(default_factory=dict)
     has_values: bool = False
     _released: set[int] = field(default_factory=set)
     _read: set[int] = field(default_factory=set)
@@ -229,14 +229,16 @@ class _Composer:
 
     def _wait(self, query: exp.Query) -> Scalar:
         """Return a query of one number, which stands by itself, as something that rows of a part wait for."""
-        sql = Part.of("", query).sql
-        if sql not in self.scalars:
+        asked = Part.of("", query)
+        # of two levels of one number, each is a number of its own
+        key = (asked.sql, asked.given)
+        if key not in self.scalars:
             whole, before = exp.Subquery(this=query.copy()), len(self.parts)
             self.release(whole.this, Scope({}, 0))
             self._mark_inside(before)
             self.drop_unread(whole.this)
-            self.scalars[sql] = Scalar(f"{_SCALAR}{len(self.scalars)}", sql, whole.this, query)
-        return self.scalars[sql]
+            self.scalars[key] = Scalar(f"{_SCALAR}{len(self.scalars)}", asked.sql, whole.this, query)
+        return self.scalars[key]
 
     def _release_inside(self, select: exp.Select, scope: Scope) -> list[Rows]:
         """Rewrite the queries in expressions of a SELECT."""
