@@ -92,6 +92,44 @@ def served_now(query: PrivateQuery, state: State, reader: Reader) -> OfferedPart
     return OfferedPart(query, (), (), is_single=False) if query.first.is_open else offered(query, state, reader)
 
 
+Levels = Mapping[str, int]
+"""Levels in nano-rho of statistics, by their hashes."""
+
+
+def release_order(parts: Sequence[OfferedPart]) -> list[int]:
+    """Return the places of private queries that wait for no number, in the order in which they are released.
+
+    A statistic that two of them need is drawn at its higher level first. Those whose levels follow from released
+    numbers come last.
+    """
+
+    def key(place: int) -> tuple[bool, int]:
+        part = parts[place]
+        return not part.is_single, -(part.offers[0].presence.level.rho_nano if part.offers else 0)
+
+    return sorted(range(len(parts)), key=key)
+
+
+def levels_at_release(parts: Sequence[OfferedPart], stored: dict[str, int]) -> list[Levels]:
+    """Return the levels of the points that will serve each of some private queries, released in this order.
+
+    A statistic that one before has released at a higher level is served by that.
+
+    Args:
+        parts: the queries, in the order in which they are released.
+        stored: levels that queries before have released; it grows.
+
+    """
+    found = list[Levels]()
+    for part in parts:
+        servings = [serving for offer in part.offers for serving in offer.servings]
+        for one in servings:
+            name = one.pin.statistic_hash
+            stored[name] = max(one.disclosed.rho_nano, stored.get(name, 0))
+        found.append({one.pin.statistic_hash: stored[one.pin.statistic_hash] for one in servings})
+    return found
+
+
 def require_part(part: OfferedPart, runtime: Runtime, reader: Reader) -> None:
     """Refuse what the database cannot run; charges nothing.
 

@@ -15,7 +15,16 @@ from typing import Protocol
 from dpsql.cascade.reader import Reader
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import DpsqlError, ParseError, Refusal, SchemaError, UnsupportedQueryError
-from dpsql.features.private_parts import OfferedPart, divided, hides_keys, left_beside, served_now
+from dpsql.features.private_parts import (
+    Levels,
+    OfferedPart,
+    divided,
+    hides_keys,
+    left_beside,
+    levels_at_release,
+    release_order,
+    served_now,
+)
 from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, FoundBounds, OutputColumn, PrivateQuery, QueryOptions, Request
 from dpsql.model.refusals import Refusals
@@ -274,21 +283,34 @@ class _Planner:
 
     def _planned(self, parts: Sequence[Part], options: Sequence[Options]) -> list[PlannedPart]:
         """Return the plans of the parts, each after those whose numbers it waits for."""
-        plans: list[PlannedPart] = []
-        served: dict[str, OfferedPart] = {}
-        is_waited_for = {name for part in parts for one in part.waits for name in one.reads}
-        for part, own in zip(parts, options, strict=True):
-            sources = [*map(source_of, plans), *self._public]
+        found, served = dict[int, PlannedPart](), dict[str, OfferedPart]()
+        levels, stored = dict[str, Levels](), dict[str, int]()
+        waiting = [place for place, part in enumerate(parts) if part.waits]
+        first = [place for place, part in enumerate(parts) if not part.waits]
+        for place in first:
+            query, state, cleared = self._plan_part(
+                parts[place], statement := self._alone(parts[place]), options[place]
+            )
+            found[place] = PlannedPart(parts[place], statement, options[place], query)
+            if waiting:
+                served[parts[place].name] = served_now(query, state, cleared)
+        names = [parts[first[place]].name for place in release_order(list(served.values()))]
+        levels |= zip(names, levels_at_release([served[name] for name in names], stored), strict=True)
+        for place in waiting:
+            part = parts[place]
+            sources = [*(source_of(found[before]) for before in sorted(found) if before < place), *self._public]
             scalars = tuple(
                 planned_scalar(one, served, sources, self._digest, self._outside, self.refusals) for one in part.waits
             )
-            fillings = {one.scalar.name: one.filling(served) for one in scalars}
-            statement = as_part(self._statement, part.filled(fillings) if fillings else part)
-            query, state, cleared = self._plan_part(part, statement, own)
-            plans.append(PlannedPart(part, statement, own, query, scalars))
-            if part.name in is_waited_for:
-                served[part.name] = served_now(query, state, cleared)
-        return plans
+            statement = self._alone(part.filled({one.scalar.name: one.filling(served, levels) for one in scalars}))
+            query, state, cleared = self._plan_part(part, statement, options[place])
+            found[place] = PlannedPart(part, statement, options[place], query, scalars)
+            served[part.name] = served_now(query, state, cleared)
+            (levels[part.name],) = levels_at_release([served[part.name]], stored)
+        return [found[place] for place in range(len(parts))]
+
+    def _alone(self, part: Part) -> SelectStatement:
+        return as_part(self._statement, part)
 
     def _plan_part(
         self, part: Part, statement: SelectStatement, options: Options

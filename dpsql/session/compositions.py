@@ -24,6 +24,7 @@ from dpsql.features.private_parts import (
     guarantee_together,
     offered,
     price_together,
+    release_order,
     require_part,
     rho_counted_twice,
     served_now,
@@ -113,12 +114,10 @@ class Composed:
         A statistic that two parts read is drawn at its higher level first. Parts that wait for numbers come last, as
         they stand in the text: each after those that it waits for.
         """
-
-        def key(place: int) -> tuple[bool, int, int]:
-            waits = bool(self._plan.parts[place].scalars)
-            return waits, place if waits else 0, -_presence_nano(parts[place])
-
-        return sorted(range(len(parts)), key=key)
+        waits = [bool(part.scalars) for part in self._plan.parts]
+        first = [place for place, waiting in enumerate(waits) if not waiting]
+        released = release_order([parts[place] for place in first])
+        return [*(first[place] for place in released), *(place for place, waiting in enumerate(waits) if waiting)]
 
     def _with_numbers(self, part: PlannedPart, tables: Mapping[str, pa.Table]) -> SelectStatement:
         """Return a part with the values of the numbers that its rows wait for.
@@ -340,7 +339,3 @@ class WithValues:
     def explained(self) -> Result:
         """Return the plan of the query; reads and spends nothing."""
         return self.runner.explained(self.statement, self.options, self.reader)
-
-
-def _presence_nano(part: OfferedPart) -> int:
-    return part.offers[0].presence.level.rho_nano if part.offers else 0

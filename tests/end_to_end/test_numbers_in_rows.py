@@ -96,3 +96,22 @@ def test_a_subquery_without_a_name_is_answered_with_intervals_of_its_own(clinic:
         for value, low, high in zip(table.column(name).to_pylist(), *(end.to_pylist() for end in ends), strict=True):
             assert low <= value <= high
             assert (low + high) / 2 == pytest.approx(value, abs=1)
+
+
+SHARED = {
+    "a part beside": "SELECT count(*) * 100 / (SELECT count(*) FROM store_sales) FROM store_sales "
+    "WHERE amount > (SELECT avg(amount) FROM store_sales)",
+    "two numbers": "SELECT count(*) FROM store_sales WHERE amount > "
+    "(SELECT sum(amount) FROM store_sales) / (SELECT count(*) FROM store_sales)",
+    "a chain": "SELECT count(*) FROM store_sales WHERE amount > (SELECT avg(amount) FROM store_sales "
+    "WHERE amount > (SELECT avg(amount) FROM store_sales)) AND quantity > (SELECT avg(quantity) FROM store_sales)",
+}
+
+
+@pytest.mark.parametrize("text", SHARED.values(), ids=SHARED)
+def test_a_statistic_of_a_number_may_be_that_of_another_part(noisy: dpsql.Session, text: str) -> None:
+    answer = noisy.sql(text, rho=0.3, delta=1e-5)
+    spent = _spent(noisy)
+    assert spent == pytest.approx(receipt_of(answer).charged_rho, abs=1e-9)
+    assert noisy.sql(text, rho=0.3, delta=1e-5).fetchall() == answer.fetchall()
+    assert _spent(noisy) == spent
