@@ -92,42 +92,35 @@ def served_now(query: PrivateQuery, state: State, reader: Reader) -> OfferedPart
     return OfferedPart(query, (), (), is_single=False) if query.first.is_open else offered(query, state, reader)
 
 
-Levels = Mapping[str, int]
-"""Levels in nano-rho of statistics, by their hashes."""
-
-
-def release_order(parts: Sequence[OfferedPart]) -> list[int]:
+def release_order(parts: Sequence[OfferedPart], waited_for: Sequence[bool]) -> list[int]:
     """Return the places of private queries that wait for no number, in the order in which they are released.
 
-    A statistic that two of them need is drawn at its higher level first. Those whose levels follow from released
-    numbers come last.
+    Numbers that rows wait for come first, the lowest level first, so that each is served by a point of its own level.
+    Of the others a statistic that two of them need is drawn at its higher level first, and those whose levels follow
+    from released numbers come last.
+
+    Args:
+        parts: the queries.
+        waited_for: of each, whether rows wait for it.
+
     """
 
-    def key(place: int) -> tuple[bool, int]:
-        part = parts[place]
-        return not part.is_single, -(part.offers[0].presence.level.rho_nano if part.offers else 0)
+    def key(place: int) -> tuple[bool, bool, int]:
+        part, waits = parts[place], waited_for[place]
+        level = part.offers[0].presence.level.rho_nano if part.offers else 0
+        return not waits, not part.is_single, level if waits else -level
 
     return sorted(range(len(parts)), key=key)
 
 
-def levels_at_release(parts: Sequence[OfferedPart], stored: dict[str, int]) -> list[Levels]:
-    """Return the levels of the points that will serve each of some private queries, released in this order.
-
-    A statistic that one before has released at a higher level is served by that.
-
-    Args:
-        parts: the queries, in the order in which they are released.
-        stored: levels that queries before have released; it grows.
-
-    """
-    found = list[Levels]()
-    for part in parts:
-        servings = [serving for offer in part.offers for serving in offer.servings]
-        for one in servings:
-            name = one.pin.statistic_hash
-            stored[name] = max(one.disclosed.rho_nano, stored.get(name, 0))
-        found.append({one.pin.statistic_hash: stored[one.pin.statistic_hash] for one in servings})
-    return found
+def has_own_points(parts: Sequence[OfferedPart]) -> bool:
+    """Check that no query shows a statistic that one before it has released at a higher level, which could serve it."""
+    released: dict[str, int] = {}
+    for one in (serving for part in parts for offer in part.offers for serving in offer.servings):
+        if released.get(one.pin.statistic_hash, 0) > one.disclosed.rho_nano:
+            return False
+        released[one.pin.statistic_hash] = one.disclosed.rho_nano
+    return True
 
 
 def require_part(part: OfferedPart, runtime: Runtime, reader: Reader) -> None:

@@ -182,10 +182,11 @@ class Result:
             return []
         from dpsql.receipts.screen import Screen  # noqa: PLC0415 — few answers are printed
 
-        unknown = unknown_domains(self._table, self.layout)
+        names, unknown = self._table.column_names, unknown_domains(self._table, self.layout)
         has_others = has_computed_numbers(self._table, self.layout, [one.name for one in self.receipt.columns])
-        places = (receipt_at, threshold_digits, has_others, self._table.column_names)
-        return Screen(self.receipt, printed, unknown, self.standing, *places).lines()
+        return Screen(
+            self.receipt, printed, unknown, self.standing, receipt_at, threshold_digits, has_others, names
+        ).lines()
 
     @property
     def _too_low(self) -> frozenset[str]:

@@ -7,84 +7,37 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from dpsql.cascade.reader import Reader
-from dpsql.engine import Engine, Sandbox, digest
+from dpsql.engine import Engine, digest
 from dpsql.errors import DpsqlError, ParseError, Refusal, SchemaError, UnsupportedQueryError
 from dpsql.features.private_parts import (
-    Levels,
     OfferedPart,
     divided,
+    has_own_points,
     hides_keys,
     left_beside,
-    levels_at_release,
     release_order,
     served_now,
 )
 from dpsql.model.environment import Column, Environment
-from dpsql.model.private_query import OPTION_NAMES, FoundBounds, OutputColumn, PrivateQuery, QueryOptions, Request
+from dpsql.model.private_query import OPTION_NAMES, PrivateQuery, QueryOptions, Request
 from dpsql.model.refusals import Refusals
 from dpsql.plan.composition.outer import OuterStatement, Source, check_literals, read_outer
 from dpsql.plan.composition.parts import Composition, Part, PublicTable, compose
 from dpsql.plan.environment.policy_view import environment
-from dpsql.receipts.result import Result
-from dpsql.release.runtime import Runtime
-from dpsql.session.declare import StateAccess
+from dpsql.session.part_runner import Options, Runner
 from dpsql.session.scalar_values import PlannedScalar, planned_scalar
 from dpsql.sql.column_names import distinct_names
 from dpsql.sql.options import read_options
 from dpsql.sql.statements import SelectStatement
-from dpsql.state import Charged, State
+from dpsql.state import State
 
 _LEVELS = ("epsilon", "rho", "target_half_width", "target_relative_error")
 _OF_LEVELS = (*_LEVELS, "delta", "max_rho", "max_epsilon", "confidence", "at_least")
-Options = Mapping[str, object]
-
-
-class Runner(Protocol):
-    """What plans and answers the parts of a text: `session.runner.StatementRunner`."""
-
-    access: StateAccess
-    engine: Engine
-    sandbox: Sandbox
-
-    def plan(
-        self, statement: SelectStatement, options: Options, reader: str, *, engine: Engine | None = None
-    ) -> tuple[PrivateQuery, State, Reader]:
-        """Plan a SELECT as it would be answered for a reader now."""
-
-    def planner(
-        self, statement: SelectStatement, options: Options, state: State, cleared: Reader
-    ) -> Callable[[FoundBounds], PrivateQuery]:
-        """Return the function that plans a SELECT by bounds that AUTO finds."""
-
-    def runtime(self, state: State) -> Runtime:
-        """Return what the steps of an answer run on."""
-
-    def answer(
-        self, statement: SelectStatement, options: Options, reader: str, timeout_seconds: float | None
-    ) -> Result:
-        """Answer a SELECT."""
-
-    def answer_once(
-        self,
-        statement: SelectStatement,
-        options: Options,
-        reader: str,
-        timeout_seconds: float | None,
-        paid: Charged | None = None,
-    ) -> Result:
-        """Answer a SELECT that is a private query; ``paid`` was charged for it before, together with others."""
-
-    def explained(self, statement: SelectStatement, options: Options, reader: str) -> Result:
-        """Return the plan of a SELECT."""
-
-    def described(self, statement: SelectStatement, options: Options, reader: str) -> tuple[OutputColumn, ...]:
-        """Return the columns of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,34 +236,30 @@ class _Planner:
 
     def _planned(self, parts: Sequence[Part], options: Sequence[Options]) -> list[PlannedPart]:
         """Return the plans of the parts, each after those whose numbers it waits for."""
-        found, served = dict[int, PlannedPart](), dict[str, OfferedPart]()
-        levels, stored = dict[str, Levels](), dict[str, int]()
-        waiting = [place for place, part in enumerate(parts) if part.waits]
-        first = [place for place, part in enumerate(parts) if not part.waits]
-        for place in first:
-            query, state, cleared = self._plan_part(
-                parts[place], statement := self._alone(parts[place]), options[place]
-            )
-            found[place] = PlannedPart(parts[place], statement, options[place], query)
-            if waiting:
-                served[parts[place].name] = served_now(query, state, cleared)
-        names = [parts[first[place]].name for place in release_order(list(served.values()))]
-        levels |= zip(names, levels_at_release([served[name] for name in names], stored), strict=True)
-        for place in waiting:
-            part = parts[place]
-            sources = [*(source_of(found[before]) for before in sorted(found) if before < place), *self._public]
+        plans, served = list[PlannedPart](), dict[str, OfferedPart]()
+        is_waited_for = waited_for(parts)
+        for part, own in zip(parts, options, strict=True):
+            sources = [*map(source_of, plans), *self._public]
             scalars = tuple(
                 planned_scalar(one, served, sources, self._digest, self._outside, self.refusals) for one in part.waits
             )
-            statement = self._alone(part.filled({one.scalar.name: one.filling(served, levels) for one in scalars}))
-            query, state, cleared = self._plan_part(part, statement, options[place])
-            found[place] = PlannedPart(part, statement, options[place], query, scalars)
-            served[part.name] = served_now(query, state, cleared)
-            (levels[part.name],) = levels_at_release([served[part.name]], stored)
-        return [found[place] for place in range(len(parts))]
-
-    def _alone(self, part: Part) -> SelectStatement:
-        return as_part(self._statement, part)
+            fillings = {one.scalar.name: one.filling(served) for one in scalars}
+            statement = as_part(self._statement, part.filled(fillings) if fillings else part)
+            query, state, cleared = self._plan_part(part, statement, own)
+            plans.append(PlannedPart(part, statement, own, query, scalars))
+            if part.name in is_waited_for:
+                served[part.name] = served_now(query, state, cleared)
+        first = [served[part.name] for part in parts if part.name in served and not part.waits]
+        order = release_order(first, [True] * len(first))
+        others = [served[part.name] for part in parts if part.name in served and part.waits]
+        if not has_own_points([*(first[place] for place in order), *others]):
+            self.refusals.refuse(
+                "after",
+                None,
+                "two numbers that rows are compared with need the same statistics, each one of them at a higher level.",
+                "Ask for one of them first, or give both the same rho in OPTIONS of their own.",
+            )
+        return plans
 
     def _plan_part(
         self, part: Part, statement: SelectStatement, options: Options
@@ -364,6 +313,11 @@ class _Planner:
                     "Ask for more, or leave the level of the whole text out and name one in each query.",
                 )
         return [{"rho": share.rho or 0.0, "delta": share.delta} for share in left.shares()]
+
+
+def waited_for(parts: Sequence[Part]) -> set[str]:
+    """Return the names of the parts that rows of others wait for."""
+    return {name for part in parts for one in part.waits for name in one.reads}
 
 
 def as_part(statement: SelectStatement, part: Part) -> SelectStatement:

@@ -40,9 +40,16 @@ from dpsql.receipts.receipt import Receipt
 from dpsql.receipts.result import Result
 from dpsql.session.around_answers import computed
 from dpsql.session.budget_table import standing_of
-from dpsql.session.composition_plan import ComposedPlan, Options, PlannedPart, Runner, as_part, composed_plan
+from dpsql.session.composition_plan import (
+    ComposedPlan,
+    PlannedPart,
+    as_part,
+    composed_plan,
+    waited_for,
+)
 from dpsql.session.free_texts import postpone_free_text
 from dpsql.session.lookups import text_table
+from dpsql.session.part_runner import Options, Runner
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem
 
@@ -114,10 +121,11 @@ class Composed:
         A statistic that two parts read is drawn at its higher level first. Parts that wait for numbers come last, as
         they stand in the text: each after those that it waits for.
         """
-        waits = [bool(part.scalars) for part in self._plan.parts]
-        first = [place for place, waiting in enumerate(waits) if not waiting]
-        released = release_order([parts[place] for place in first])
-        return [*(first[place] for place in released), *(place for place, waiting in enumerate(waits) if waiting)]
+        planned = self._plan.parts
+        names = waited_for([part.part for part in planned])
+        first = [place for place, part in enumerate(planned) if not part.scalars]
+        order = release_order([parts[place] for place in first], [planned[place].part.name in names for place in first])
+        return [*(first[place] for place in order), *(place for place, part in enumerate(planned) if part.scalars)]
 
     def _with_numbers(self, part: PlannedPart, tables: Mapping[str, pa.Table]) -> SelectStatement:
         """Return a part with the values of the numbers that its rows wait for.

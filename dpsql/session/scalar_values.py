@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dpsql.engine import digest
-from dpsql.features.private_parts import Levels, OfferedPart
+from dpsql.features.private_parts import OfferedPart
 from dpsql.model.environment import SOURCE_ROWS, Environment
 from dpsql.model.refusals import Refusals
 from dpsql.plan.composition.outer import Source, check_literals, read_outer
@@ -42,15 +42,14 @@ class PlannedScalar:
     sources: tuple[str, ...]
     public: Mapping[str, str]
 
-    def filling(self, parts: Mapping[str, OfferedPart], levels: Mapping[str, Levels]) -> Filling:
+    def filling(self, parts: Mapping[str, OfferedPart]) -> Filling:
         """Return the number as it is identified before it is known.
 
         Args:
             parts: the parts that it may read, by their names, as they are served.
-            levels: the levels of the points that will serve each of them.
 
         """
-        return Filling(self.type, self._identity(parts, levels, self.public))
+        return Filling(self.type, self._identity(parts, self.public))
 
     def known(self, parts: Mapping[str, OfferedPart], tables: Mapping[str, pa.Table]) -> Filling:
         """Return the number with its value.
@@ -67,22 +66,18 @@ class PlannedScalar:
         answers = sum(name in parts for name in self.sources)
         (value,) = computed(self.sql, rows, answers).column(0).to_pylist()
         public = {name: digest(tables[name]) for name in self.public}
-        return Filling(self.type, self._identity(parts, {}, public), value)
+        return Filling(self.type, self._identity(parts, public), value)
 
-    def _identity(
-        self, parts: Mapping[str, OfferedPart], levels: Mapping[str, Levels], public: Mapping[str, str]
-    ) -> str:
-        read = [public[name] if name in public else _shown(parts[name], levels.get(name, {})) for name in self.sources]
+    def _identity(self, parts: Mapping[str, OfferedPart], public: Mapping[str, str]) -> str:
+        read = [public[name] if name in public else _shown(parts[name]) for name in self.sources]
         content = json.dumps([self.scalar.sql, read], separators=(",", ":"))
         return f"number {hashlib.sha256(content.encode()).hexdigest()}"
 
 
-def _shown(part: OfferedPart, levels: Levels) -> list[object]:
+def _shown(part: OfferedPart) -> list[object]:
     """Return what the shown numbers of a part follow from: its points, and the least units of a group."""
     points = [
-        [one.pin.statistic_hash, levels.get(one.pin.statistic_hash, one.disclosed.rho_nano)]
-        for offer in part.offers
-        for one in offer.servings
+        [serving.pin.statistic_hash, serving.disclosed.rho_nano] for offer in part.offers for serving in offer.servings
     ]
     return [points, [one.request.min_units for one in part.query.parts]]
 

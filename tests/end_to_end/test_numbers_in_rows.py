@@ -1,101 +1,141 @@
-"""Numbers that private rows wait for: each number is another question, and none is taken for another one."""
+"""Private rows that are compared with a private number: identity, price and answers, also after a failure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
 import dpsql
-from dpsql.errors import UnsupportedQueryError
-from tests.end_to_end.composed import DECLARED, TABLES, WITH, receipt_of, spent
-from tests.noise_sources import silence
+from dpsql.errors import EngineError, UnsupportedQueryError
+from dpsql.receipts.result import Result
+from dpsql.session.runner import StatementRunner
+from dpsql.sql.statements import SelectStatement
+from tests.end_to_end.receipts import receipt_of
+from tests.end_to_end.retail_schema import assert_equal_rows, create_tables
+from tests.noise_sources import seeded_noise
 
-ABOVE = "SELECT count(*) AS n FROM visits WHERE ward = 1 OR cost > (SELECT avg(cost) FROM visits)"
-OF_PUBLIC = (
-    "SELECT count(*) AS n FROM visits "
-    "WHERE cost > (SELECT max(w.beds) * 7 + 0 * max(a.n) FROM (SELECT count(*) AS n FROM visits) a, wards w)"
-)
+LEVEL: Mapping[str, Any] = {"rho": 2.0, "delta": 1e-5}
+ABOVE = "SELECT count(*) AS n FROM store_sales WHERE amount > (SELECT avg(amount) FROM store_sales)"
+TEXTS = {
+    "in WHERE": ABOVE,
+    "in an aggregate": "SELECT sum(CASE WHEN amount > (SELECT avg(amount) FROM web_sales) THEN 1 ELSE 0 END) "
+    "FROM store_sales",
+    "in FILTER": "SELECT count(*) FILTER (WHERE amount > (SELECT avg(amount) FROM web_sales)) FROM store_sales",
+    "in a key": "SELECT CASE WHEN amount > (SELECT avg(amount) FROM store_sales) THEN 'high' ELSE 'low' END AS k, "
+    "count(*) FROM store_sales GROUP BY 1",
+    "by WITH": "WITH m AS (SELECT avg(amount) AS a FROM store_sales) "
+    "SELECT count(*) FROM store_sales WHERE amount > (SELECT a FROM m)",
+    "of a number of numbers": "SELECT count(*) FROM store_sales WHERE amount > "
+    "(SELECT avg(amount) FROM store_sales WHERE amount > (SELECT avg(amount) FROM web_sales))",
+    "beside an output": "SELECT count(*), (SELECT count(*) FROM web_sales) FROM store_sales "
+    "WHERE amount > (SELECT 1.2 * avg(amount) FROM store_sales)",
+    "in two parts": "SELECT 'above', count(*) FROM store_sales WHERE amount > (SELECT avg(amount) FROM store_sales) "
+    "UNION ALL SELECT 'below', count(*) FROM store_sales WHERE amount <= (SELECT avg(amount) FROM store_sales)",
+}
 
 
-@pytest.fixture
-def clinic() -> Iterator[dpsql.Session]:
-    with dpsql.connect(":memory:") as session:
-        for statement in TABLES.split(";"):
-            session.connection.execute(statement)
-        for call in DECLARED:
-            session.sql(call)
-        silence(session)
+@pytest.fixture(scope="module")
+def quiet() -> Iterator[dpsql.Session]:
+    with dpsql.connect(threads=1) as session:
+        create_tables(session)
         yield session
 
 
-def test_public_rows_of_a_number_are_part_of_the_question(clinic: dpsql.Session) -> None:
-    assert clinic.sql(OF_PUBLIC, rho=0.1).fetchall() == [(96,)]
-    clinic.connection.execute("UPDATE wards SET beds = 1")
-    changed = clinic.sql(OF_PUBLIC, rho=0.1)
-    assert changed.fetchall() == [(1104,)]
-    assert receipt_of(changed).charged_rho == pytest.approx(0.05)
-    clinic.connection.execute("UPDATE wards SET beds = 10 + ward")
-    back = clinic.sql(OF_PUBLIC, rho=0.1)
-    assert (back.fetchall(), receipt_of(back).charged_rho) == ([(96,)], 0.0)
+@pytest.fixture
+def noisy() -> Iterator[dpsql.Session]:
+    with dpsql.connect(threads=1) as session:
+        create_tables(session)
+        session._runner.noise_source = seeded_noise(53)
+        yield session
 
 
-@pytest.mark.parametrize("in_text", [False, True])
-def test_the_least_units_of_a_number_are_part_of_the_question(clinic: dpsql.Session, in_text: bool) -> None:
-    assert clinic.sql(ABOVE, rho=0.4).fetchall() == [(756,)]
-    if in_text:
-        option = f"{WITH} (rho = 0.2, min_privacy_units_per_group = 100000)"
-        hidden = clinic.sql(ABOVE.replace("SELECT avg", f"SELECT {option} avg"), rho=0.4)
-    else:
-        hidden = clinic.sql(ABOVE.replace("ward = 1", "true"), rho=0.4, min_privacy_units_per_group=601)
-        assert "compared with NULL" in "".join(receipt_of(hidden).notes)
-        hidden = clinic.sql(ABOVE, rho=0.4, min_privacy_units_per_group=601)
-    assert "compared with NULL" in "".join(receipt_of(hidden).notes)
-    assert hidden.fetchall() == ([(300,)] if in_text else [])
-    assert receipt_of(hidden).charged_rho == pytest.approx(0.2)
+def _spent(session: dpsql.Session) -> float:
+    ((spent,),) = session.sql("FROM dp_budget()").arrow().select(["rho_spent"]).to_pydict().values()
+    return float(spent)
 
 
-def test_two_levels_of_one_number_are_two_numbers(clinic: dpsql.Session) -> None:
-    low, high = (f"(SELECT {WITH} (rho = {rho}) avg(cost) FROM visits WHERE ward = 1)" for rho in (0.01, 0.05))
-    # the higher level is stored, so that both are served by it
-    clinic.sql(high[1:-1])
-    text = f"SELECT {WITH} (rho = 0.1) count(*) AS n FROM visits WHERE cost > {low} AND cost < 30 + {high}"
-    asked = clinic.sql(text)
-    parts = [one for one in receipt_of(asked).sets if one.name.startswith("part")]
-    assert [one.receipt.asked_rho for one in parts][:2] == pytest.approx([0.01, 0.05])
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_rows_are_those_of_duckdb(quiet: dpsql.Session, text: str) -> None:
+    right = quiet.connection.execute(text).fetchall()
+    assert_equal_rows(quiet.sql(text, **LEVEL).fetchall(), right, ordered=False)
 
 
-def test_a_number_that_is_released_anew_is_refused_before_the_charge(clinic: dpsql.Session) -> None:
-    with pytest.raises(UnsupportedQueryError, match="released anew"):
-        clinic.sql(ABOVE, rho=0.2, refresh=True)
-    assert spent(clinic, "patient").rho_nano == 0
+def test_both_parts_are_paid_as_explained_and_once(noisy: dpsql.Session) -> None:
+    plan = noisy.sql(f"FROM dp_explain($$ {ABOVE} $$, rho := 2.0, delta := 1e-5)").fetchall()
+    (price,) = [float(value) for section, name, value in plan if section.startswith("all parts") and name == "rho"]
+    answer = noisy.sql(ABOVE, **LEVEL)
+    assert _spent(noisy) == pytest.approx(price, abs=1e-9)
+    assert receipt_of(answer).charged_rho == pytest.approx(price, abs=1e-9)
+    again = noisy.sql(ABOVE, **LEVEL)
+    assert again.fetchall() == answer.fetchall()
+    assert _spent(noisy) == pytest.approx(price, abs=1e-9)
+    (note,) = [note for note in receipt_of(again).notes if note.startswith("rows of part 2 are compared with")]
+    assert note.endswith('a noisy number: SELECT avg("amount") FROM "store_sales"')
 
 
-PART = "(SELECT ward, count(*) AS n, sum(cost) AS t FROM visits {where} GROUP BY ward)"
-FIRST, OTHER = PART.format(where=""), PART.format(where="WHERE cost > 50")
+def test_identity_and_price_do_not_hang_on_the_number(noisy: dpsql.Session) -> None:
+    found = []
+    for seed in (1, 2):
+        with dpsql.connect(threads=1) as session:
+            create_tables(session)
+            session._runner.noise_source = seeded_noise(seed)
+            (number,) = session.sql("SELECT avg(amount) FROM store_sales", rho=0.01).fetchone() or (None,)
+            text = ABOVE.replace("SELECT avg", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 0.01) avg")
+            receipt = receipt_of(session.sql(text, **LEVEL))
+            found.append((number, receipt.query_hash, receipt.charged_rho))
+    (one, *first), (other, *second) = found
+    assert one != other
+    assert first == second
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"SELECT n, t FROM {FIRST} UNION ALL SELECT t, n FROM {OTHER}",
-        f"SELECT n AS a, t AS b FROM {FIRST} WHERE n NOT IN (SELECT t FROM {OTHER})",
-        f"SELECT a, n FROM (SELECT n AS a, ward AS w FROM {FIRST}), {OTHER} WHERE w = ward",
-        f"SELECT unnamed_subquery.n, b.t FROM {FIRST}, {OTHER} b WHERE b.ward = unnamed_subquery.ward",
-    ],
-)
-def test_a_subquery_without_a_name_is_answered_with_intervals_of_its_own(clinic: dpsql.Session, text: str) -> None:
-    answer = clinic.sql(text, rho=0.4)
-    table = answer.arrow()
-    assert table.num_rows >= 4
-    for name in table.column_names:
-        ends = answer.layout.interval(name) if answer.layout else None
-        if "unnamed" in text:
-            continue
-        assert ends
-        for value, low, high in zip(table.column(name).to_pylist(), *(end.to_pylist() for end in ends), strict=True):
-            assert low <= value <= high
-            assert (low + high) / 2 == pytest.approx(value, abs=1)
+def test_a_number_of_another_level_makes_another_second_part(noisy: dpsql.Session) -> None:
+    text = "SELECT count(*) FROM store_sales WHERE amount > (SELECT {} avg(amount) FROM web_sales)"
+    options = [f"WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = {rho})" for rho in (0.1, 0.2)]
+    charged = [receipt_of(noisy.sql(text.format(one), rho=1.0, delta=1e-5)).charged_rho for one in options]
+    # the first question pays 0.1 for the number, the second its rise; the counts are two statistics
+    assert charged == pytest.approx([1.0, 0.9], abs=1e-6)
+
+
+def test_a_failure_between_both_leaves_a_number_and_an_open_charge(
+    noisy: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, parts = StatementRunner.answer_once, list[SelectStatement]()
+
+    def failing(runner: StatementRunner, statement: SelectStatement, *others: Any) -> Result:
+        parts.extend([statement] * statement.is_part)
+        if len(parts) == 2:
+            raise EngineError("the database went away")
+        return real(runner, statement, *others)
+
+    monkeypatch.setattr(StatementRunner, "answer_once", failing)
+    with pytest.raises(EngineError):
+        noisy.sql(ABOVE, **LEVEL)
+    monkeypatch.undo()
+    spent = _spent(noisy)
+    number = noisy.sql("SELECT avg(amount) FROM store_sales", rho=0.1).fetchall()
+    assert _spent(noisy) == spent
+    answer = noisy.sql(ABOVE, **LEVEL)
+    assert _spent(noisy) == spent
+    assert answer.fetchall()
+    assert noisy.sql("SELECT avg(amount) FROM store_sales", rho=0.1).fetchall() == number
+
+
+REFUSED = {
+    "groups behind a threshold": "SELECT count(*) FROM store_sales WHERE amount > "
+    "(SELECT avg(n) FROM (SELECT store, count(*) AS n FROM store_sales GROUP BY store))",
+    "a list": "SELECT count(*) FROM store_sales WHERE store IN (SELECT store FROM web_sales GROUP BY store)",
+    "a relative error": "SELECT count(*) FROM store_sales WHERE amount > (SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS "
+    "(target_relative_error = 0.1, max_rho = 0.5) avg(amount) FROM web_sales)",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_what_follows_from_released_numbers_is_refused_by_name(noisy: dpsql.Session, text: str) -> None:
+    with pytest.raises(UnsupportedQueryError, match=r"\[after\] line 1, column \d\d.*private rows (wait|are compared)"):
+        noisy.sql(text, **LEVEL)
+    assert _spent(noisy) == 0.0
 
 
 SHARED = {
