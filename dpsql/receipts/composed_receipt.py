@@ -12,6 +12,7 @@ from dpsql.pictures.tables import short
 from dpsql.receipts import words
 from dpsql.receipts.phrases import listed
 from dpsql.receipts.receipt import ColumnReceipt, Receipt, SetReceipt
+from dpsql.release.left_out import LeftOutReceipt
 
 _LONGEST = 160
 
@@ -49,6 +50,21 @@ class UnitTerms:
     rho_twice: float = 0.0
 
 
+def _with_marks(own: Sequence[Receipt]) -> list[Receipt]:
+    """Return receipts of parts in which a column that is too low in one of them has its mark in all its rows.
+
+    A row does not say which part it is of, and a number that may be higher is a lower end, too.
+    """
+    lows = frozenset[str]().union(*(one.too_low_columns for one in own))
+
+    def marked(one: LeftOutReceipt) -> LeftOutReceipt:
+        if one.found.is_too_low:
+            return one
+        return replace(one, columns=tuple(name for name in one.columns if name not in lows))
+
+    return [replace(one, left_out=tuple(map(marked, one.left_out))) for one in own]
+
+
 def composed_receipt(
     parts: Sequence[ReleasedPart], terms: Mapping[str, UnitTerms], query_hash: str, passed: Collection[str]
 ) -> Receipt:
@@ -63,7 +79,7 @@ def composed_receipt(
         passed: columns of the answer that show numbers of parts as they are.
 
     """
-    own = [part.receipt for part in parts]
+    own = _with_marks([part.receipt for part in parts])
     by_unit = {unit: [part.receipt for part in parts if part.unit == unit] for unit in terms}
     rho = max(sum(one.rho for one in by_unit[unit]) - of_unit.rho_twice for unit, of_unit in terms.items())
 
