@@ -176,17 +176,15 @@ class Result:
 
         return self._lines(PrintedTable("", len(self), has_ends=has_ends), receipt_at)
 
-    def _lines(self, printed: PrintedTable, receipt_at: str, threshold_digits: int = 4) -> list[str]:
+    def _lines(self, printed: PrintedTable, receipt_at: str, digits: int = 4) -> list[str]:
         """Return the lines below a table."""
         if not self.receipt:
             return []
         from dpsql.receipts.screen import Screen  # noqa: PLC0415 — few answers are printed
 
         names, unknown = self._table.column_names, unknown_domains(self._table, self.layout)
-        has_others = has_computed_numbers(self._table, self.layout, [one.name for one in self.receipt.columns])
-        return Screen(
-            self.receipt, printed, unknown, self.standing, receipt_at, threshold_digits, has_others, names
-        ).lines()
+        others = has_computed_numbers(self._table, self.layout, [one.name for one in self.receipt.columns])
+        return Screen(self.receipt, printed, unknown, self.standing, receipt_at, digits, others, names).lines()
 
     @property
     def _too_low(self) -> frozenset[str]:
@@ -225,7 +223,7 @@ class Result:
             told = [f"{line}; {light_bars(found)}" for line in bars.lines]
             bars = replace(bars, whole=found.estimated(bars.values), lines=told)
         printed = print_table(self._table, self.layout, intervals=True)
-        lines = self._lines(printed, "answer.receipt", threshold_digits=3)
+        lines = self._lines(printed, "answer.receipt", digits=3)
         drawn = Part("drawn", bars.lines, most=MOST_ROWS).lines(head_width(lines))
         return draw_bars(replace(bars, lines=(*drawn, *lines)), ax)
 
