@@ -59,7 +59,7 @@ def _check_refused(session: dpsql.Session, text: str) -> None:
     assert spent(session, "shopper") == before
 
 
-@pytest.mark.parametrize("texts", [40, pytest.param(_MANY, marks=pytest.mark.long)])
+@pytest.mark.parametrize("texts", [60, pytest.param(_MANY, marks=pytest.mark.long)])
 def test_without_noise_an_answer_has_the_rows_of_duckdb(prepared: dpsql.Session, texts: int) -> None:
     rng, answered = Random(texts), 0
     with with_own_state(prepared) as session:
