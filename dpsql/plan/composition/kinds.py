@@ -115,8 +115,11 @@ class QueryRows:
             return True
         found = self._rows_read(select.copy(), scope)
         if found is None:
-            # what is refused of its items says nothing of whose its groups are
-            found = self._rows_read(_counted(select), scope)
+            # what is refused of its items and conditions says nothing of whose its groups are
+            counted = _counted(select)
+            found = self._rows_read(counted.copy(), scope)
+            counted.set("where", None)
+            found = found or self._rows_read(counted, scope)
         if found is None:
             return bool(select.args.get("group")) or _aggregates(select)
         return found is Rows.ANSWER

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.engine import limited, public_rows
+from dpsql.engine import limits, public_rows
 from dpsql.engine.limits import Failure, run_limited
 from dpsql.errors import SchemaError
 
@@ -26,20 +26,20 @@ DOUBLED = ", ".join(f"d{k} AS (SELECT s || s AS s FROM d{k - 1})" for k in range
 )
 def test_memory_is_limited_without_files(sql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(limited, "MOST_MEMORY", 10**8)
+    monkeypatch.setattr(limits, "MOST_MEMORY", 10**8)
     assert run_limited(sql, ROWS) is Failure.MEMORY
     assert not list(tmp_path.iterdir())
     assert run_limited("SELECT count(*) AS n FROM a", ROWS) == pa.table({"n": [100_000]})
 
 
 def test_a_result_in_pieces_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limited, "MOST_MEMORY", 10**7)
+    monkeypatch.setattr(limits, "MOST_MEMORY", 10**7)
     assert run_limited("SELECT s || repeat('x', 1000) AS s FROM a", ROWS) is Failure.MEMORY
 
 
 def test_time_and_rows_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_limited("SELECT a.i FROM a, range(11)", ROWS) is Failure.ROWS
-    monkeypatch.setattr(limited, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "MOST_SECONDS", 0.2)
     assert run_limited("SELECT count(*) FROM a, a b, a c WHERE a.i + b.i + c.i = 3", ROWS) is Failure.SECONDS
     assert run_limited("SELECT CAST(s AS INTEGER) FROM a", ROWS) is Failure.VALUE
 
