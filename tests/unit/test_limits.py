@@ -45,11 +45,11 @@ def test_time_and_rows_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_statement_may_show_as_many_rows_as_it_reads() -> None:
-    many = pa.table({"i": range(limited.MOST_ROWS + 5)})
+    many = pa.table({"i": range(limits.MOST_ROWS + 5)})
     shown = run_limited("SELECT i, i AS i FROM many ORDER BY i DESC", {"many": many})
     assert isinstance(shown, pa.Table)
     assert shown.num_rows == many.num_rows
-    assert shown.column(1)[0].as_py() == limited.MOST_ROWS + 4
+    assert shown.column(1)[0].as_py() == limits.MOST_ROWS + 4
     empty = run_limited("SELECT i FROM many WHERE i < 0", {"many": many})
     assert empty == many.slice(0, 0)
 
