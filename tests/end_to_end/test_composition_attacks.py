@@ -106,7 +106,7 @@ SCALARS = (
     f"SELECT {COUNT} AS n, (SELECT max(secret) FROM unprotected) AS s",
     "SELECT city, count(*) / (SELECT max(cost) FROM visits) AS n FROM visits GROUP BY city",
     "SELECT city, count(*) AS n FROM visits GROUP BY city HAVING count(*) > (SELECT max(cost) FROM visits)",
-    f"SELECT city, count(*) AS n FROM visits WHERE cost > {COUNT} GROUP BY city",
+    "SELECT city, count(*) AS n FROM visits WHERE cost > (SELECT max(cost) FROM visits) GROUP BY city",
     "SELECT city, count(*) AS n FROM visits WHERE cost = (SELECT max(n) FROM unprotected) GROUP BY city",
     "SELECT city, count(*) AS n FROM visits WHERE cost = (SELECT max(id) FROM hidden) GROUP BY city",
     "SELECT count(*) FROM visits WHERE city IN (SELECT secret FROM unprotected) OR cost = 1",
