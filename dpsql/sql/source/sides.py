@@ -13,7 +13,7 @@ from dpsql.sql.clauses import Clauses
 from dpsql.sql.names import resolve_names
 from dpsql.sql.source.join_rows import filtering_pairs, has_too_many_matches, joined
 from dpsql.sql.source.joins import Apart, Joins, read_joins
-from dpsql.sql.source.kept_rows import kept_rows
+from dpsql.sql.source.kept_lists import kept_rows
 from dpsql.sql.source.projections import filtered
 from dpsql.sql.source.relation import Relation
 from dpsql.sql.source.row_bounds import decided_columns
