@@ -45,7 +45,7 @@ class Failure(Enum):
 
     @property
     def hint(self) -> str:
-        """What to write instead."""
+        """Return the text that may be written instead."""
         return self.value[1]
 
 

@@ -49,7 +49,7 @@ class OfferedPart:
 
     @property
     def has_fixed_groups(self) -> bool:
-        """Whether it shows the same groups whatever is released."""
+        """Return whether it shows the same groups whatever is released."""
         is_open = bool(self.query.first.auto) or self.query.whole_request.target is not None
         return bool(self.offers) and not is_open and not any(offer.histogram.hides for offer in self.offers)
 
@@ -190,13 +190,13 @@ class LeftBeside:
 
     @property
     def is_rho_spent(self) -> bool:
-        """Whether no level is left, or less than none if nobody needs it."""
+        """Return whether no level is left, or less than none if nobody needs it."""
         left_nano = round((self.rho - self.taken_rho) * NANO)
         return left_nano <= 0 if self.queries else left_nano < 0
 
     @property
     def is_delta_spent(self) -> bool:
-        """Whether no delta is left for thresholds, or less than none if nobody needs it."""
+        """Return whether no delta is left for thresholds, or less than none if nobody needs it."""
         left = self.delta - self.taken_delta
         slack = _DELTA_SLACK * self.delta
         return left <= slack if any(map(hides_keys, self.queries)) else left < -slack

@@ -134,6 +134,6 @@ class ListedRows:
 
     @property
     def name(self) -> tuple[str, str]:
-        """What the state file knows the list of keys by, in place of a table and its column."""
+        """Return the name by which the state file knows the list of keys, in place of a table and its column."""
         where = f" WHERE {' AND '.join(self.filters)}" if self.filters else ""
         return self.identity, f"{', '.join(self.keys)}{where}"

@@ -20,7 +20,7 @@ from dpsql.model.private_query import After, OutputColumn, PrivateQuery
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.plan.outer_orders import sort_by_place
-from dpsql.sql.around_queries import QUERY_PARTS, drop_unused, is_median, needed_queries
+from dpsql.sql.around_queries import QUERY_PARTS, drop_unused, is_median, with_needed
 from dpsql.sql.clauses import is_plain_table
 from dpsql.sql.outer_literals import check_outer_literals
 from dpsql.sql.picked_rows import picks_numbers
@@ -122,11 +122,7 @@ def split(tree: exp.Select, inside: PrivateInside) -> tuple[exp.Select, exp.Sele
     """The private query and what stands around it; None where it does not stand in this text, as in a view."""
     if inside.node is tree or inside.node.root() is not tree.root():
         return None
-    inner = inside.node.copy()
-    needed = needed_queries(inner, inside.queries)
-    if needed:
-        own = inner.args.get("with_") or exp.With(expressions=[])
-        inner.set("with_", exp.With(expressions=[*needed, *own.expressions]))
+    inner = with_needed(inside.node, inside.queries)
     if tree.args.get("hint") and not inner.args.get("hint"):
         inner.set("hint", tree.args["hint"].copy())
     # marked, so that it is found in the copy

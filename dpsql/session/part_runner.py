@@ -18,7 +18,7 @@ Options = Mapping[str, object]
 
 
 class Runner(Protocol):
-    """What plans and answers the parts of a text: `session.runner.StatementRunner`."""
+    """Plans and answers the parts of a text: `session.runner.StatementRunner`."""
 
     access: StateAccess
     engine: Engine

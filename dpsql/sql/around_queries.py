@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from sqlglot import exp
 
 from dpsql.model.environment import folded
 from dpsql.sql.windows import RESULT_FUNCTIONS
 
+Query = TypeVar("Query", bound=exp.Query)
 QUERY_PARTS: tuple[type, ...] = (
     exp.Select,
     exp.From,
@@ -41,7 +43,17 @@ def is_median(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() == "median" and len(node.expressions) == 1
 
 
-def needed_queries(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.CTE]:
+def with_needed(query: Query, queries: Mapping[str, exp.CTE]) -> Query:
+    """Return a copy of a query with all of the named queries that it reads, before those that it names itself."""
+    tree: Query = query.copy()
+    needed = _needed(tree, queries)
+    if needed:
+        own = tree.args.get("with_") or exp.With(expressions=[])
+        tree.set("with_", exp.With(expressions=[*needed, *own.expressions]))
+    return tree
+
+
+def _needed(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.CTE]:
     """Copies of the named queries that a query reads, through others too, in the order in which they were named."""
     wanted: set[str] = set()
     found = list(node.find_all(exp.Table))

@@ -22,7 +22,7 @@ from dpsql.sql.source.sources import SourceReader
 
 
 class Rows(Enum):
-    """What the rows of a query are."""
+    """Kinds of the rows of a query."""
 
     OF_UNITS = "rows of units"
     ANSWER = "an answer"

@@ -20,8 +20,8 @@ from dpsql.plan.composition.lift import lift, queries_in
 from dpsql.plan.composition.public_values import Values, values_of
 from dpsql.plan.composition.scalars import Filling, Scalar, filled
 from dpsql.plan.composition.series import is_series
-from dpsql.plan.composition.values_inside import put_values, with_needed
-from dpsql.sql.around_queries import drop_unused
+from dpsql.plan.composition.values_inside import put_values
+from dpsql.sql.around_queries import drop_unused, with_needed
 from dpsql.sql.clauses import is_plain_table, sources_of
 from dpsql.sql.source.scope import Scope
 from dpsql.sql.statements import SelectStatement
@@ -79,11 +79,6 @@ class Part:
         hint = self.tree.args.get("hint")
         given = hint.expressions if hint is not None else ()
         return frozenset(option.this.name.lower() for option in given if isinstance(option, exp.EQ))
-
-    @property
-    def has_options(self) -> bool:
-        """Whether its text has options of its own."""
-        return self.tree.args.get("hint") is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +196,7 @@ class _Composer:
 
     def _release_private(self, select: exp.Select, scope: Scope, inner: Scope) -> Rows:
         """Replace a query of rows of units by a reading of its answer, and by what is computed around it."""
-        tree = with_needed(select, scope)
+        tree = with_needed(select, scope.named)
         put = put_values(tree, self.rows, self._public, self._wait)
         self.has_values |= put.has_values
         lifted = lift(tree, self.refusals)
@@ -245,9 +240,8 @@ class _Composer:
         names = {qualifier for source in sources_of(select) if (qualifier := folded(source.alias_or_name))}
         found = []
         for query in list(queries_in(select)):
-            inner = query
             before = len(self.parts)
-            found.append(self.release(inner, scope))
+            found.append(self.release(query, scope))
             self._mark_inside(before)
             for part in list(self.parts.values())[before:]:
                 self._refuse_correlated(part, names)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from sqlglot import exp
 
@@ -21,11 +20,10 @@ from dpsql.plan.composition.lift import queries_in, queries_of_groups
 from dpsql.plan.composition.public_values import Values, as_list, as_scalar, as_source
 from dpsql.plan.composition.scalars import Scalar
 from dpsql.plan.composition.series import is_series
-from dpsql.sql.around_queries import needed_queries
+from dpsql.sql.around_queries import with_needed
 from dpsql.sql.clauses import conjuncts, sources_of
 from dpsql.sql.source.scope import Scope
 
-Query = TypeVar("Query", bound=exp.Query)
 Read = Callable[[exp.Query], Values]
 """Returns the rows of a public query that stands by itself."""
 Wait = Callable[[exp.Query], Scalar]
@@ -34,7 +32,7 @@ Wait = Callable[[exp.Query], Scalar]
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """What was put into a private query.
+    """Changes that were made to a private query.
 
     Attributes:
         has_values: whether values of public queries were.
@@ -155,7 +153,7 @@ class _Inside:
                 "private rows are compared with a list of private answers.",
                 "Ask for the list first, and write its values. A query of one number may stand here.",
             )
-        scalar = self.wait(with_needed(query, scope))
+        scalar = self.wait(with_needed(query, scope.named))
         place.replace(scalar.column)
         if scalar.name not in {source.alias for source in sources_of(select)}:
             select.append("joins", scalar.join)
@@ -168,7 +166,7 @@ class _Inside:
             query.parent.replace(exp.Coalesce(this=test, expressions=[exp.false()]))
             query = test.args["query"].this
         place = _whole_place(query)
-        tree = with_needed(query, scope)
+        tree = with_needed(query, scope.named)
         with contextlib.suppress(SchemaError):
             values = self.read(tree)
             around = place.parent
@@ -182,16 +180,6 @@ class _Inside:
                 case _:
                     place.replace(as_scalar(values, self.refusals, query))
             self.is_changed = True
-
-
-def with_needed(query: Query, scope: Scope) -> Query:
-    """Return a copy of a query with all queries of WITH that it reads."""
-    tree: Query = query.copy()
-    needed = needed_queries(tree, {name: cte for name, (cte, _) in scope.queries.items()})
-    if needed:
-        own = tree.args.get("with_") or exp.With(expressions=[])
-        tree.set("with_", exp.With(expressions=[*needed, *own.expressions]))
-    return tree
 
 
 def _whole_place(query: exp.Expr) -> exp.Expr:

@@ -95,7 +95,7 @@ class Relation:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the rows are those of a list of values, and of no table."""
+        """Return whether the rows are those of a list of values, and of no table."""
         return self.owner is None and not self.reads
 
     @property

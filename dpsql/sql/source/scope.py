@@ -23,6 +23,11 @@ class Scope:
     queries: Mapping[str, tuple[exp.CTE, Scope]]
     depth: int
 
+    @property
+    def named(self) -> dict[str, exp.CTE]:
+        """The queries that WITH names, without their scopes."""
+        return {name: cte for name, (cte, _) in self.queries.items()}
+
     def deeper(self) -> Scope:
         """Return the scope of a query inside this one."""
         return Scope(self.queries, self.depth + 1)

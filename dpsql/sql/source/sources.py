@@ -313,7 +313,7 @@ class SourceReader:
         )
 
     def _select(self, tree: exp.Select, scope: Scope) -> Relation | PrivateInside:
-        private = PrivateInside(tree, {name: cte for name, (cte, _) in scope.queries.items()})
+        private = PrivateInside(tree, scope.named)
         if tree.args.get("hint") is not None:
             return private
         before = len(self.refusals.found)
