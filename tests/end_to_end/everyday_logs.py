@@ -91,8 +91,8 @@ WEB = (
 )
 SENSORS = (
     EverydayText(
-        "M46 a day in steps of half an hour",
-        """SELECT time_bucket(INTERVAL '30 minutes', seen) AS step, avg(celsius) AS mean, count(*) AS measured
+        "M46 a day in steps of two hours",
+        """SELECT time_bucket(INTERVAL '2 hours', seen) AS step, avg(celsius) AS mean, count(*) AS measured
         FROM measure WHERE seen >= DATE '2024-03-05' AND seen < DATE '2024-03-06' GROUP BY step ORDER BY step""",
         ordered=True,
     ),
