@@ -117,7 +117,7 @@ COLUMN_BOUNDS = {
     "patient": {"height": (140, 200)},
     "stay": {"cost": (0, 1000)},
     "vital": {"systolic": (60, 200), "diastolic": (20, 120), "weight": (30, 150)},
-    "hit": {"bytes": (0, 100_000), "ms": (0, 1000)},
+    "hit": {"bytes": (0, 100_000), "ms": (1, 1000)},
     "measure": {"celsius": (0, 40), "humidity": (0, 100), "watts": (0, 2000)},
 }
 """Bounds of number columns: no value lies outside."""
