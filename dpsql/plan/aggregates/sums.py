@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from dpsql.bound.value_counts import CELL_LATTICE_EXPONENT
 from dpsql.model.cells import Cells
-from dpsql.model.estimates import Estimate, Linear, Quantile, Ratio, Spread, ValueBounds
+from dpsql.model.estimates import IN_PLACE_OF, Estimate, Linear, Quantile, Ratio, Spread, ValueBounds
 from dpsql.model.frame import Statistic
 from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted
@@ -113,7 +113,8 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
     bounds, cap = _row_bounds(source, call), source.row_cap(call.name)
     if not cap:
         raise AssertionError("a quantile needs max_rows_per_group")
-    sql, are_times = to_sql(call.value), call.value_type in TIMES
+    sql, are_times, extreme = to_sql(call.value), call.value_type in TIMES, call.extreme
+    output = call.value_type if extreme and are_times else TIMES.get(call.value_type, "DOUBLE")
     statistic = Statistic(
         kind="histogram",
         low_steps=0,
@@ -125,9 +126,8 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
         # the beginning of 1970 is not where times are close together
         histogram=Cells(*bounds, finer=False) if are_times else Cells.of(*bounds),
     )
-    return Aggregate(
-        Estimate(call.name, Quantile(bounds, statistic, call.share), TIMES.get(call.value_type, "DOUBLE")), call.weight
-    )
+    name = f"{call.name}{IN_PLACE_OF}{extreme[:3]}({unquoted(call.value)})" if extreme else call.name
+    return Aggregate(Estimate(name, Quantile(bounds, statistic, call.share, extreme), output), call.weight)
 
 
 def _average(source: AggregateSource, call: Call) -> Ratio:
