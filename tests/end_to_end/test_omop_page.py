@@ -17,6 +17,7 @@ HIGHEST = (110, 1100, 5, 16, 110, 110, 200, 100, 200, 10)
 """The upper bound of the number that each summary is about. The lower one is 0."""
 CELLS = 64
 """Cells of the histogram of a quantile. Those next to 0 are smaller."""
+IDS = [f"summary {number}" for number in range(1, 11)]
 UNIT = "CALL dp_unit('person', rho_budget := 9e9, delta_threshold := 0.4, delta_conversion := 0.1)"
 
 
@@ -31,7 +32,7 @@ def session() -> Iterator[dpsql.Session]:
         yield session
 
 
-@pytest.mark.parametrize(("text", "highest"), zip(SUMMARIES, HIGHEST, strict=True))
+@pytest.mark.parametrize(("text", "highest"), tuple(zip(SUMMARIES, HIGHEST, strict=True)), ids=IDS)
 def test_a_summary_is_that_of_duckdb(session: dpsql.Session, text: str, highest: int) -> None:
     right = session.connection.execute(text)
     names, rows = [column[0] for column in right.description], right.fetchall()
