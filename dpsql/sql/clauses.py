@@ -11,7 +11,11 @@ from sqlglot import exp
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import AGGREGATE_NODES, CALLED_BY_NAME, unquoted
 
-PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
+PRIVATE_AGGREGATES = (
+    *("dp_count", "dp_count_if", "dp_sum", "dp_avg", "dp_var_pop", "dp_var_samp", "dp_stddev_pop", "dp_stddev_samp"),
+    *("dp_median", "dp_quantile", "dp_quantile_cont", "dp_quantile_disc", "dp_approx_quantile"),
+    *("dp_bool_or", "dp_bool_and"),
+)
 NAMED_ARGUMENTS = ("contribution_bounds_per_group", "contribution_bounds_per_row", "contribution_norm", "weight")
 _BOUNDS = "contribution_bounds"
 _NAMES: dict[type[exp.Expr], str] = {node: name for name, node, _ in AGGREGATE_NODES}
@@ -30,7 +34,7 @@ OVER_RESULT = "over_result"
 """Mark on windows, and on their functions, that are computed over the noisy result and aggregate no rows."""
 
 
-class ReleasedList(exp.Func):
+class ReleasedList(exp.Expression, exp.Func):
     """A list of released numbers. The parser builds none, so that no text computes lists from rows."""
 
     arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
