@@ -26,7 +26,6 @@ REFUSED_TODAY = {
     "C20": "corr",
     "C21": "regr_slope",
     "C22": "histogram",
-    "C23": "dp_median",
     "C26": "string_split and unnest",
     "W33": "regexp_matches",
     "W34": "regexp_replace",
