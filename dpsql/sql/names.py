@@ -292,7 +292,7 @@ def _grouping(
     if not group:
         return (), ((),)
     for name, value in group.args.items():
-        if value and name not in ("expressions", "all"):
+        if value and name != "expressions" and (name != "all" or group.expressions):
             form = value[0] if isinstance(value, list) else value
             _refuse_group_form(form if isinstance(form, exp.Expr) else group, refusals, inside=inside)
     sets = written_sets(group) if clauses.has_sets and not inside else None
