@@ -19,8 +19,10 @@ from dpsql.model.estimates import (
     UNITS,
     AnyUnit,
     Estimate,
+    GeometricMean,
     Linear,
     LinearValue,
+    Moments,
     NoValue,
     Quantile,
     Ratio,
@@ -217,6 +219,22 @@ def combined_noise(parts: Sequence[tuple[float, Linear]], noise: Mapping[Statist
     return float(np.sqrt(variance + (shared * noise[PRESENCE]) ** 2))
 
 
+def geometric_column(estimate: Estimate, mean: GeometricMean, frame: NoisyFrame) -> EstimatedColumn:
+    """A geometric mean: that of the logarithms, with its interval, on the scale of the values."""
+    found = ratio_column(estimate, mean.logarithm, frame)
+    return EstimatedColumn(*(np.clip(np.exp(one), *mean.bounds) for one in (found.value, found.low, found.high)))
+
+
+def moments_column(_: Estimate, moments: Moments, frame: NoisyFrame) -> EstimatedColumn:
+    """A number of pairs of values, from their sums."""
+    from dpsql.release.moments import moments_of  # noqa: PLC0415 — few queries need it
+
+    norms = norms_of(moments, frame.groups, frame.histogram)
+    sums = {one: added_up(moments, frame.groups, linear_value(one, frame.values)) for one in moments.linears}
+    noise = {statistic: sigma * norms for statistic, sigma in frame.noise.items()}
+    return EstimatedColumn(*moments_of(moments, sums, noise, frame.quantile * frame.wider))
+
+
 def quantile_column(_: Estimate, quantile: Quantile, frame: NoisyFrame) -> EstimatedColumn:
     """A quantile of every key, read from its cells."""
     noisy = frame.values[quantile.histogram]
@@ -308,6 +326,8 @@ COLUMNS: Mapping[type[Value], Callable[[Estimate, Any, NoisyFrame], EstimatedCol
     AnyUnit: any_unit_column,
     Ratio: ratio_column,
     Spread: spread_column,
+    GeometricMean: geometric_column,
+    Moments: moments_column,
     Quantile: quantile_column,
     NoValue: no_column,
 }
