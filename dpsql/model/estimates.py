@@ -129,25 +129,28 @@ class PairValue:
     """The sums of one value of a pair.
 
     Attributes:
-        bounds: of the value.
+        name: the value's text, for receipts.
+        value_bounds: bounds of the value, with their origin.
         distances: sum of the distances to the middle of the bounds.
         squares: sum of the squared distances, half of the largest subtracted from each; None if nothing reads it.
 
     """
 
-    bounds: tuple[float, float]
+    name: str
+    value_bounds: ValueBounds
     distances: Linear
     squares: Linear | None
 
     @property
     def middle(self) -> float:
         """Middle of the bounds."""
-        return (self.bounds[0] + self.bounds[1]) / 2.0
+        return sum(self.value_bounds.bounds) / 2.0
 
     @property
     def radius(self) -> float:
         """Largest distance to the middle."""
-        return (self.bounds[1] - self.bounds[0]) / 2.0
+        low, high = self.value_bounds.bounds
+        return (high - low) / 2.0
 
 
 PairFunction = Literal["covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2"]

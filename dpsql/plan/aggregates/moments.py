@@ -63,7 +63,7 @@ def read_moments(source: AggregateSource, call: Call) -> Aggregate:
     ordered = sorted(zip(values, bounds, strict=True), key=lambda one: to_sql(one[0].value))
     products = beside_rows(source, rows, _product_sql(ordered), largest[2], counted.statistic)
     y, x = (
-        PairValue(pair, *_sums(source, replace(rows, value=one.value), pair, counted, has_squares=has_squares))
+        _side(source, one, replace(rows, value=one.value), pair, counted, has_squares=has_squares)
         for one, pair, has_squares in zip(values, bounds, _SQUARES[function], strict=True)
     )
     value = Moments(_range(function, largest[2]), function, counted, y, x, Linear(products, 0.0))
@@ -127,18 +127,29 @@ def _is_known(value: exp.Expr, value_type: str) -> exp.Expr:
     return exp.not_(exp.Is(this=exp.paren(value.copy()), expression=exp.null()))
 
 
-def _sums(
-    source: AggregateSource, call: Call, bounds: Bounds, counted: Linear, *, has_squares: bool
-) -> tuple[Linear, Linear | None]:
-    """Return the sum of the distances of a value to the middle of its bounds, and that of the squares if it is used."""
-    distance, radius = distance_sql(number_sql(call.value), bounds), (bounds[1] - bounds[0]) / 2.0
-    known = f"case when isfinite({number_sql(call.value)}) then {{}} end"
-    sums = [(known.format(distance), radius)]
+def _side(
+    source: AggregateSource, call: Call, rows: Call, bounds: Bounds, counted: Linear, *, has_squares: bool
+) -> PairValue:
+    """Return the sums of one value of the pairs.
+
+    Args:
+        source: what the call is of.
+        call: the call of this value.
+        rows: the call of this value over the rows with both values.
+        bounds: of the value.
+        counted: number of these rows.
+        has_squares: whether the squares of the distances are used.
+
+    """
+    number, radius = number_sql(call.value), (bounds[1] - bounds[0]) / 2.0
+    known, distance = f"case when isfinite({number}) then {{}} end", distance_sql(number, bounds)
+    distances = beside_rows(source, rows, known.format(distance), radius, counted.statistic)
+    squares, half = None, radius**2 / 2.0
     if has_squares:
-        half = radius**2 / 2.0
-        sums.append((known.format(f"power({distance}, 2) - {half!r}"), half))
-    found = [Linear(beside_rows(source, call, sql, most, counted.statistic), 0.0) for sql, most in sums]
-    return found[0], found[1] if has_squares else None
+        square = f"power({distance}, 2) - {half!r}"
+        squares = Linear(beside_rows(source, rows, known.format(square), half, counted.statistic), 0.0)
+    found = value_bounds(source, call, "per_row", bounds, usual(source, call))
+    return PairValue(unquoted(call.value), found, Linear(distances, 0.0), squares)
 
 
 def _product_sql(values: list[tuple[Call, Bounds]]) -> str:
