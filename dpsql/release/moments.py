@@ -11,6 +11,7 @@ of one statistic have a known covariance, and the interval of a quotient is Fiel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -122,9 +123,20 @@ def moments_of(
     top, bottom = _parts(moments, n, means, products, [one.where(known) for one in divisors])
     value, low, high = _quotient(top, bottom.where(known), noise, quantile)
     if moments.function == "regr_r2":
-        value, low, high = _squared(value, low, high)
+        value, low, high = _squared(value, *_moved(low, high, (-1.0, 1.0)))
+    else:
+        low, high = _moved(low, high, moments.bounds)
     ends = np.where(known, low, -np.inf), np.where(known, high, np.inf)
     return tuple(np.clip(one, *moments.bounds) for one in (np.where(known, value, np.nan), *ends))
+
+
+def _moved(low: Floats, high: Floats, bounds: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Return intervals of which those beyond the bounds are moved to end at them; cut, they would be single points."""
+    bottom, top = bounds
+    if not (math.isfinite(bottom) and math.isfinite(top)):
+        return low, high
+    beyond = np.where(low > top, high - top, np.where(high < bottom, low - bottom, 0.0))
+    return low - beyond, high - beyond
 
 
 def _noisy(linear: Linear, sums: Mapping[Linear, Floats]) -> Noisy:

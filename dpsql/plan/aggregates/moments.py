@@ -22,7 +22,7 @@ from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate, Call, CallBounds, refuse_type
 from dpsql.plan.aggregates.counts import read_count
 from dpsql.plan.aggregates.lattice import Bounds, representable
-from dpsql.plan.aggregates.missing_bounds import found_extremes, value_bounds
+from dpsql.plan.aggregates.missing_bounds import found_extremes, found_positive, value_bounds
 from dpsql.plan.aggregates.pairs import refuse_pair
 from dpsql.plan.aggregates.source import FLOATING, AggregateSource, is_number, require_no_unit
 from dpsql.plan.aggregates.sums import (
@@ -180,9 +180,7 @@ def read_geometric_mean(source: AggregateSource, call: Call) -> Aggregate:
     """The geometric mean of clamped rows: the average of their logarithms, on the scale of the values."""
     bounds = call.bounds.per_row or usual(source, call)
     if not bounds and source.finds_bounds:
-        logarithm = replace(call, value=exp.Ln(this=call.value.copy()), value_type="DOUBLE")
-        low, high = found_extremes(source, logarithm, "per_row")
-        bounds = math.exp(low), math.exp(high)
+        bounds = found_positive(source, call)
     bounds = row_bounds(source, replace(call, bounds=replace(call.bounds, per_row=bounds)))
     if bounds[0] <= 0.0:
         ends = blanks.pair((blanks.LEAST_POSITIVE, f"{bounds[1]:.15g}"))
