@@ -67,6 +67,6 @@ def test_without_noise_they_are_duckdbs(session: dpsql.Session, *, strange: bool
 def _plain(column: str, table: str) -> str:
     """Return DuckDB's query over rows with known values, without truth values and FILTER of a macro."""
     call, _, condition = column.partition(" FILTER (WHERE ")
-    known = [f"isfinite({name})" for name in "xyz" if name in column.replace("exp", "")]
+    known = [f"isfinite({name})" for name in "xyz" if name in call.replace("exp", "")]
     where = " AND ".join([*known, condition.rstrip(")") or "true"])
     return f"SELECT {call.replace('w > 2', '(w > 2)::int')} FROM {table} WHERE {where} GROUP BY g ORDER BY g"
