@@ -26,18 +26,18 @@ def session() -> Iterator[dpsql.Session]:
 
 
 def fill(session: dpsql.Session, seed: int, *, strange: bool) -> str:
-    """Create a random table of 60 people with up to three rows in each of four groups; return its name."""
+    """Create a random table of 40 people with up to three rows in each of two groups; return its name."""
     chance, table = random.Random(seed), f"t{seed}"
 
     def missing(value: float) -> str:
         return chance.choice(("NULL", "'nan'", "'inf'")) if strange and chance.random() < 0.15 else repr(value)
 
     rows = []
-    for person in range(60):
-        for group in range(4):
+    for person in range(40):
+        for group in range(2):
             for _ in range(chance.randrange(4)):
                 x = chance.uniform(-5.0, 5.0)
-                y = max(-9.0, min(9.0, chance.gauss(x * (group - 1), 2.0)))
+                y = max(-9.0, min(9.0, chance.gauss(x * (1 - 3 * group), 2.0)))
                 z, w = chance.choice((0.5, 1.0, 8.0, chance.uniform(0.2, 50.0))), chance.randrange(5)
                 rows.append(f"({person}, {group}, {missing(x)}, {missing(y)}, {missing(z)}, {w})")
     session.connection.execute(
@@ -46,20 +46,20 @@ def fill(session: dpsql.Session, seed: int, *, strange: bool) -> str:
     session.connection.execute(f"INSERT INTO {table} VALUES {', '.join(rows)}")
     session.sql(
         f"CALL dp_protect('{table}', unit := 'person', privacy_unit_column := 'person', coverage := FALSE, "
-        "max_groups_contributed := 4, max_rows_per_group := 3)"
+        "max_groups_contributed := 2, max_rows_per_group := 3)"
     )
     for column, low, high in (("x", -5, 5), ("y", -9, 9), ("z", 0.2, 50), ("w", 0, 4)):
         session.sql(f"CALL dp_domain('{table}', '{column}', bounds := [{low}, {high}])")
-    session.sql(f"CALL dp_domain('{table}', 'g', keys := [0, 1, 2, 3])")
+    session.sql(f"CALL dp_domain('{table}', 'g', keys := [0, 1])")
     return table
 
 
-@pytest.mark.parametrize("strange", [False, True])
-def test_without_noise_they_are_duckdbs(session: dpsql.Session, *, strange: bool) -> None:
-    for seed in range(10):
-        table = fill(session, seed, strange=strange)
-        private = session.sql(f"SELECT g, {', '.join(COLUMNS)} FROM {table} GROUP BY g ORDER BY g", rho=10).fetchall()
-        for i, column in enumerate(COLUMNS, start=1):
+def test_without_noise_they_are_duckdbs(session: dpsql.Session) -> None:
+    for seed in range(20):
+        table = fill(session, seed, strange=seed % 2 == 1)
+        columns = random.Random(seed).sample(COLUMNS, 5)
+        private = session.sql(f"SELECT g, {', '.join(columns)} FROM {table} GROUP BY g ORDER BY g", rho=10).fetchall()
+        for i, column in enumerate(columns, start=1):
             exact = session.connection.execute(_plain(column, table)).fetchall()
             assert [row[i] for row in private] == pytest.approx([row[0] for row in exact], rel=1e-4, abs=1e-4), column
 

@@ -124,7 +124,9 @@ def _is_known(value: exp.Expr, value_type: str) -> exp.Expr:
     """Return the condition that a value is a finite number."""
     if value_type in FLOATING:
         return exp.Anonymous(this="isfinite", expressions=[value.copy()])
-    return exp.not_(exp.Is(this=exp.paren(value.copy()), expression=exp.null()))
+    # a column is written as people write it, so that their own condition is the same
+    known = value.copy() if isinstance(value, exp.Column) else exp.paren(value.copy())
+    return exp.not_(exp.Is(this=known, expression=exp.null()))
 
 
 def _side(
