@@ -70,7 +70,11 @@ AGGREGATE_NODES: tuple[tuple[str, type[exp.AggFunc], tuple[str, ...]], ...] = (
 
 With these they are calls by name.
 """
-CALLED_BY_NAME = ("median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile")
+CALLED_BY_NAME = (
+    *("median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile"),
+    *("geomean", "geometric_mean"),
+    *("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept", "regr_r2"),
+)
 """Private aggregates that are calls by name always."""
 
 
