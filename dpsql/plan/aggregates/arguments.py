@@ -99,6 +99,11 @@ class Call:
         return unquoted(self.node)
 
     @property
+    def adds_rows(self) -> bool:
+        """Whether it is a sum of all rows, so that the total of a unit in a group may be bounded."""
+        return self.function == "sum" and not self.distinct
+
+    @property
     def filter_sql(self) -> str:
         """The condition of FILTER; empty without one."""
         return to_sql(exp.and_(*self.filters)) if self.filters else ""
