@@ -344,8 +344,8 @@ class Statistic:
     @property
     def values_kept(self) -> int:
         """Most distinct values of one unit that count in one group, of a statistic in which a value counts once."""
-        largest = max(map(abs, self.row_bounds_steps or (2**-COUNT_LATTICE_EXPONENT,)))
-        return self.high_steps // largest
+        low, high = self.row_bounds_steps or (0, 2**-COUNT_LATTICE_EXPONENT)
+        return self.high_steps // max(-low, high)
 
     @property
     def cells(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from dpsql.bound import aggregation, formulations
+from dpsql.bound import aggregation, formulations, value_counts
 from dpsql.bound.formulations import GroupNumbers
 from dpsql.model.frame import Statistic
 
@@ -79,7 +79,7 @@ def _with_null_units(sql: str) -> str:
 
 def _clamp_after_the_sum(patch: pytest.MonkeyPatch) -> None:
     """Rows and units are added as they are, and the group's total is clamped."""
-    value, steps = formulations._group_value, aggregation.row_steps
+    value, steps = formulations._group_value, value_counts.row_steps
 
     def unclamped_value(statistic: Statistic, numbers: GroupNumbers) -> str:
         return value(_unbounded(statistic) if statistic.kind == "sum" else statistic, numbers)
