@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Ordering, Statistic
+from dpsql.model.statistic_kinds import SUM_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +295,7 @@ class Estimate:
         if not isinstance(self.value, Sum):
             return False
         statistic = self.value.linear.statistic
-        if not statistic or statistic.kind != "sum":
+        if not statistic or statistic.kind not in SUM_KINDS:
             return True
         bounds = statistic.group_bounds_steps or statistic.row_bounds_steps
         return bounds is not None and bounds[0] >= 0

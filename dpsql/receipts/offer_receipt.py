@@ -16,6 +16,7 @@ from dpsql.model.estimates import EXTREMES, IN_PLACE_OF, AnyUnit, BoundedValue, 
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Norm, Statistic
 from dpsql.model.identity import part_hash
 from dpsql.model.private_query import AutoGroups, Buckets, FrameQuery
+from dpsql.model.statistic_kinds import DISTINCT_KINDS
 from dpsql.model.top_rows import WINDOW, TopRows
 from dpsql.receipts import bounds_line, level_words, phrases, words
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
@@ -159,7 +160,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
         found.append(of_kind.format(counters=bounding.sparsity.k, groups=bounding.sparsity.k))
     found += [
         words.DISTINCT_VALUES.format(values=most)
-        for most in sorted({statistic.interval[1] for statistic in query.statistics if statistic.kind == "values"})
+        for most in sorted({one.values_kept for one in query.statistics if one.kind in DISTINCT_KINDS})
     ]
     found += _quantile_notes(query)
     if any(isinstance(estimate.value, AnyUnit) for estimate in query.estimates):

@@ -104,6 +104,11 @@ class Call:
         return unquoted(self.node)
 
     @property
+    def adds_rows(self) -> bool:
+        """Whether it is a sum of all rows, so that the total of a unit in a group may be bounded."""
+        return self.function == "sum" and not self.distinct
+
+    @property
     def extreme(self) -> str:
         """The name of the extreme of rows that a quantile stands for; empty for any other call."""
         call = self.node.this if isinstance(self.node, exp.Filter) else self.node

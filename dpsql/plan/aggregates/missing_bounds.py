@@ -102,7 +102,7 @@ def completed(source: AggregateSource, call: Call, bounds: CallBounds) -> CallBo
     if call.value_type in TIMES or bounds.per_group:
         return bounds
     has_rows = source.owner.rules.max_rows_per_group
-    if call.function == "sum":
+    if call.adds_rows:
         if source.by_norm or bounds.per_row:
             return bounds
         form = "per_row" if has_rows else "per_group"

@@ -24,12 +24,11 @@ AGGREGATES = (
     ),
     AggregateKind(
         ("sum",),
-        "sum of clamped rows, or of units' clamped sums",
+        "sum of clamped rows, of units' clamped sums, or of distinct values",
         read_sum,
         "numbers",
         ("per_group", "per_row"),
         finds_bounds=True,
-        no_distinct=_ONLY_ALL,
     ),
     AggregateKind(
         ("avg",),

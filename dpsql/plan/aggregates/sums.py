@@ -25,7 +25,7 @@ from dpsql.model.frame import Statistic
 from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate, Call, CallBounds, sum_of
-from dpsql.plan.aggregates.counts import read_count, refuse_more_rows
+from dpsql.plan.aggregates.counts import identity_sql, read_count, refuse_more_rows
 from dpsql.plan.aggregates.lattice import (
     MOST_ROWS,
     Bounds,
@@ -45,7 +45,9 @@ _BY_AUTO = "Ask for it without grouping sets, top_k and other_group, so that AUT
 
 
 def read_sum(source: AggregateSource, call: Call) -> Aggregate:
-    """The sum of rows that are clamped, one by one or a unit's together."""
+    """The sum of rows that are clamped, one by one or a unit's together; or of distinct values."""
+    if call.distinct:
+        return _sum_of_values(source, call)
     bounds = _checked_bounds(source, call)
     statistic = _value_statistic(source, call, bounds)
     if not source.recentred:
@@ -63,6 +65,35 @@ def _type_of_sum(value_type: str) -> str:
     if value_type in FLOATING:
         return "DOUBLE"
     return re.sub(r"DECIMAL\(\d+,(\d+)\)", r"DECIMAL(38,\1)", value_type) if "," in value_type else "BIGINT"
+
+
+def _sum_of_values(source: AggregateSource, call: Call) -> Aggregate:
+    """The sum of distinct values, of which one unit brings a limited number into a group (`bound.value_counts`).
+
+    What one unit adds is no number of its own, since others may have its values. So it is not recentred by units.
+    """
+    if source.by_norm:
+        refuse_by_norm(source, call)
+    if call.bounds.per_group or call.bounds.auto == "per_group":
+        bounds_of_value = f"contribution_bounds_per_row => {blanks.pair(blanks.VALUES)}"
+        text = called_with(call.node, "sum", f"DISTINCT {unquoted(call.value)}", bounds_of_value)
+        source.refuse("aggregate_argument", call.node, "sum(DISTINCT x) is bounded per value.", f"Write {text}.")
+    bounds, most = _row_bounds(source, call), source.row_cap(call.name)
+    if not most:
+        raise AssertionError("a sum of distinct values needs max_rows_per_group")
+    steps = sum_steps(None, bounds, most, missing=True)
+    statistic = Statistic(
+        kind="value_sum",
+        low_steps=steps.low,
+        high_steps=steps.high,
+        lattice_exponent=steps.exponent,
+        value_sql=identity_sql(to_sql(call.value), call.value_type),
+        filter_sql=call.filter_sql,
+        row_bounds_steps=steps.row,
+    )
+    total = sum_of(call, around_zero(statistic), _type_of_sum(call.value_type))
+    found = value_bounds(source, call, "per_row", bounds, _usual(source, call))
+    return replace(total, estimate=replace(total.estimate, value_bounds=found))
 
 
 def _bounds_of_sum(source: AggregateSource, call: Call, bounds: CallBounds) -> ValueBounds | None:
@@ -199,8 +230,8 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
     if source.finds_bounds:
         bounds = completed(source, call, bounds)
     given = [pair for pair in (bounds.per_group, bounds.per_row) if pair]
-    if not given and not (source.by_norm and call.function == "sum"):
-        if not (call.function == "sum" or source.by_norm or source.row_cap_is_known):
+    if not given and not (source.by_norm and call.adds_rows):
+        if not (call.adds_rows or source.by_norm or source.row_cap_is_known):
             # bounds of a row would not help
             _refuse_any_rows(source, call)
         _refuse_unbounded_sum(source, call)
@@ -226,7 +257,7 @@ def _refuse_any_rows(source: AggregateSource, call: Call) -> NoReturn:
     setting = f"max_rows_per_group := {blanks.MOST_ROWS}"
     hint = f"{_BY_AUTO}, or declare {source.owner.rules.declaration(source.schema.canonical, setting)}."
     analyst_hint: str | None = f"{_BY_AUTO}, or ask the curator for max_rows_per_group."
-    if call.function == "sum":
+    if call.adds_rows:
         hint, analyst_hint = f"Write {with_bounds(call.node, blanks.pair(blanks.SUMS))}.", None
     elif call.function == "avg":
         value, bounds = unquoted(call.value), "contribution_bounds_per_group => "
@@ -289,7 +320,7 @@ def undeclared(source: AggregateSource, value: exp.Expr) -> tuple[tuple[str, str
 
 
 def _refuse_unbounded_sum(source: AggregateSource, call: Call) -> NoReturn:
-    form = "per_group" if call.function == "sum" else "per_row"
+    form = "per_group" if call.adds_rows else "per_row"
     if call.value_type in TIMES:
         text = with_bounds(call.node, blanks.pair(blanks.DAYS), form)
         source.refuse("bounds_missing", call.node, f"{call.name} has no bounds.", f"Write {text}.")
