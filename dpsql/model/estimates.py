@@ -112,12 +112,22 @@ class Spread(BoundedValue):
         return *self.average.linears, self.squares
 
 
+EXTREMES = {"minimum": "0.010", "maximum": "0.990"}
+"""Shares of the rows below the quantiles that stand for extremes of rows, as no person writes them."""
+IN_PLACE_OF = " in place of "
+"""Words between a quantile and the extreme that it stands for, in the name of an aggregate."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quantile(BoundedValue):
-    """The value below which a share of the rows of a histogram is."""
+    """The value below which a share of the rows of a histogram is.
+
+    ``extreme`` names the extreme of rows that was asked for, if any.
+    """
 
     histogram: Statistic
     share: float
+    extreme: str = ""
 
     @property
     def linears(self) -> tuple[Linear, ...]:

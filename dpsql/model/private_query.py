@@ -50,6 +50,7 @@ class QueryOptions:
     max_epsilon: float | None = None
     target_relative_error: float | None = None
     at_least: float | None = None
+    extremes: str | None = None
 
     @property
     def given(self) -> frozenset[str]:

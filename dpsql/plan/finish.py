@@ -34,6 +34,7 @@ _ZONED = "TIMESTAMP WITH TIME ZONE"
 _AT_LEAST_0 = "(CASE WHEN {0} < 0 THEN 0 ELSE {0} END)"
 """Of a number; greatest() would make 0 of NULL."""
 _MOMENTS = {
+    "DATE": "CAST(make_timestamp(CAST(round({0} * 1e6) AS BIGINT)) AS DATE) AS {0}",
     "TIMESTAMP": "make_timestamp(CAST(round({0} * 1e6) AS BIGINT)) AS {0}",
     "TIMESTAMP WITH TIME ZONE": "make_timestamptz(CAST(round({0} * 1e6) AS BIGINT)) AS {0}",
 }

@@ -93,9 +93,14 @@ def plan_query(
         try:
             return _plan(text, found)
         except UnsupportedQueryError as error:
-            if needs_named_bounds(text):
+            from dpsql.plan.spellings import respelled  # noqa: PLC0415 — only refused texts need it
+
+            other = respelled(statement.tree, with_extremes=text.options.extremes is not None)
+            if other is None and needs_named_bounds(text):
                 raise
             refused = error.refusals
+        if other is not None:
+            return plan_query(replace(statement, tree=other), environment, keywords, found_bounds)
         # what is refused for want of a bound alone is left to AUTO
         return plan_with_auto(text, read, refused, found, lambda changed: _plan(changed, found))
     except SchemaError:

@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsql.errors import SchemaError
-from dpsql.model.estimates import UNITS, BoundedValue
+from dpsql.model.estimates import IN_PLACE_OF, UNITS, BoundedValue
 from dpsql.model.private_query import Buckets, PrivateQuery
 from dpsql.model.query_kinds import GroupingSets
 from dpsql.operations.dialect import quote
 from dpsql.pictures.charts import Bars
 from dpsql.pictures.tables import TableColumn, digits_of, short
 from dpsql.receipts.phrases import interval_of, listed
+from dpsql.receipts.receipt import ColumnReceipt
 from dpsql.state import to_arrow, to_numpy
 
 _WHOLE = 1.0 - 1e-9
@@ -101,8 +102,7 @@ def layout_of(query: PrivateQuery, finished: pa.Table) -> Layout:
         units=counts[0] if is_cut and counts else None,
         ends=pa.table([*ends.columns, *unknown.values()], [*ends.column_names, *unknown]),
         domains={
-            name: interval_of(bounds, are_times=estimates[name].type.startswith("TIMESTAMP"))
-            for name, bounds in bounded.items()
+            name: interval_of(bounds, are_times=estimates[name].type != "DOUBLE") for name, bounds in bounded.items()
         },
     )
 
@@ -141,12 +141,19 @@ def unknown_domains(table: pa.Table, layout: Layout | None) -> dict[str, str]:
     }
 
 
-def has_computed_numbers(table: pa.Table, layout: Layout | None, aggregates: Collection[str]) -> bool:
-    """Return whether an answer has a number that is no key and no aggregate by itself; False without a layout."""
+def has_computed_numbers(table: pa.Table, layout: Layout | None, columns: Sequence[ColumnReceipt]) -> bool:
+    """Return whether an answer has a number, or a list of numbers, that is no key and not the aggregate asked for.
+
+    Args:
+        table: the answer.
+        layout: what its columns are; None if it is not known. Then no number is one.
+        columns: those that are one aggregate.
+
+    """
     if layout is None:
         return False
-    others = (shown for shown in table.schema if shown.name not in layout.keys and shown.name not in aggregates)
-    return any(_is_number(shown.type) for shown in others)
+    asked = {*layout.keys, *(one.name for one in columns if IN_PLACE_OF not in one.aggregate)}
+    return any(_is_number(getattr(one.type, "value_type", one.type)) for one in table.schema if one.name not in asked)
 
 
 def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, column: str | None, rows: int) -> Bars:
@@ -292,8 +299,8 @@ def _ends(layout: Layout, column: str, rows: int) -> tuple[npt.NDArray[np.float6
 
 def _seconds(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
     """Return numbers as they are, and times as seconds since 1970."""
-    if pa.types.is_timestamp(column.type):
-        return _floats(pc.cast(column, pa.int64())) / 1e6
+    if pa.types.is_temporal(column.type):
+        return _floats(pc.cast(pc.cast(column, pa.timestamp("us")), pa.int64())) / 1e6
     return _floats(column)
 
 

@@ -12,7 +12,17 @@ from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.too_little import delta_for_threshold, fits_window
 from dpsql.model.auto_level import AutoLevel
-from dpsql.model.estimates import AnyUnit, BoundedValue, NotFound, NoValue, Quantile, Ratio, Spread
+from dpsql.model.estimates import (
+    EXTREMES,
+    IN_PLACE_OF,
+    AnyUnit,
+    BoundedValue,
+    NotFound,
+    NoValue,
+    Quantile,
+    Ratio,
+    Spread,
+)
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Norm, Statistic
 from dpsql.model.identity import part_hash
 from dpsql.model.private_query import AutoGroups, Buckets, FrameQuery
@@ -168,7 +178,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
         words.ROWS_SCALED.format(rows=f"{most:,} row{'' if most == 1 else 's'}")
         for most in sorted({one.row_cap for one in query.statistics if one.row_cap})
     ]
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 def _auto_notes(query: FrameQuery) -> Iterator[str]:
@@ -236,6 +246,22 @@ def _quantile_notes(query: FrameQuery) -> Iterator[str]:
             names.setdefault((cells.count, widths), []).append(one.name)
     for (count, widths), quantiles in names.items():
         yield words.CELLS.format(columns=", ".join(dict.fromkeys(quantiles)), cells=count, widths=widths)
+        yield from _unusual_quantiles(query)
+
+
+def _unusual_quantiles(query: FrameQuery) -> Iterator[str]:
+    """Yield which columns are quantiles in place of extremes, and which are lists without intervals."""
+    shown = query.finish.columns
+    names: dict[str, list[str]] = {}
+    for number, one in enumerate(query.estimates):
+        if isinstance(one.value, Quantile) and one.value.extreme:
+            columns = [column.name for column in shown if column.estimate == number]
+            names.setdefault(one.value.extreme, []).extend(columns or [one.name.partition(IN_PLACE_OF)[2]])
+    for extreme, columns in names.items():
+        quantile = f"{float(EXTREMES[extreme]):.0%}".replace("%", " %")
+        yield words.EXTREME.format(columns=phrases.listed(columns), quantile=quantile, extreme=extreme)
+    if lists := [column.name for column in shown if column.type.endswith("[]") and column.estimate is None]:
+        yield words.NO_INTERVAL.format(columns=phrases.listed(lists))
 
 
 def _norm_notes(query: FrameQuery) -> Iterator[str]:

@@ -20,6 +20,7 @@ _SCALES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 _SAME_LEVEL = 5e-10
 """Levels are whole nano-rho: a smaller difference is a rounding of floats."""
 _MISSED, _NULL = words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
+_OF_ROWS = words.EXTREME.rpartition("}")[0].rpartition("}")[2].partition("{")[0]
 _PICKED = words.PICKED.partition("}")[2]
 
 
@@ -234,6 +235,17 @@ def no_interval(notes: Sequence[str]) -> list[str]:
     begin, end = words.NO_INTERVAL.format(columns="\0").split("\0")
     columns = [note[len(begin) : -len(end)] for note in notes if note.startswith(begin) and note.endswith(end)]
     return [screen_words.NO_INTERVAL.format(columns=one) for one in (*columns, "some")] if columns else []
+
+
+def extremes(notes: Sequence[str]) -> list[str]:
+    """Return wordings of the columns that are quantiles in place of extremes; none if no note says so.
+
+    >>> extremes([words.EXTREME.format(columns="low", quantile="1 %", extreme="minimum")])
+    ['low: 1 % quantile of the rows, not the minimum', 'quantiles of the rows, not the minimum']
+    """
+    found = [note for note in notes if _OF_ROWS in note]
+    names = listed(list(dict.fromkeys(note.rpartition(_OF_ROWS)[2] for note in found)))
+    return ["; ".join(found), screen_words.EXTREMES.format(extremes=names)] if found else []
 
 
 def shortfall(note: str) -> str:

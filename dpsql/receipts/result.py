@@ -183,7 +183,7 @@ class Result:
         from dpsql.receipts.screen import Screen  # noqa: PLC0415 — few answers are printed
 
         names, unknown = self._table.column_names, unknown_domains(self._table, self.layout)
-        others = has_computed_numbers(self._table, self.layout, [one.name for one in self.receipt.columns])
+        others = has_computed_numbers(self._table, self.layout, self.receipt.columns)
         return Screen(self.receipt, printed, unknown, self.standing, receipt_at, digits, others, names).lines()
 
     @property

@@ -165,7 +165,7 @@ class Screen:
         """Yield the parts, the most important ones first."""
         receipt, rows = self.receipt, self.printed.rows
         missed = [phrases.shortfall(note) for note in receipt.missing if phrases.says_missed(note)]
-        nulls = list(self._nulls())
+        nulls, within = list(self._nulls()), self._within()
         if receipt.nothing_shown:
             yield Part("nothing", self._sentences(receipt.nothing_shown, screen_words.NOTHING), places.first)
         if rows:
@@ -173,7 +173,7 @@ class Screen:
         if missed and not receipt.nothing_shown:
             yield Part("missed", self._sentences(missed, screen_words.MISSED), places.first)
         if rows:
-            if within := self._within():
+            if within:
                 yield Part("within", left_out_words.within_wordings(within))
             if nulls and not places.joins_nulls:
                 yield Part("null", nulls, places.first)
@@ -181,9 +181,9 @@ class Screen:
             if error := self._error_beside(without) if without else self._error():
                 also = [self._also_null()] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))
+            yield from self._extremes() if self.has_others else ()
             yield from self._bounds_parts(places)
         # a note that has a line does not count; one with the reason of NULL does if it is not printed
-        within = self._within()
         count = self._unsaid(places) + sum(
             not phrases.says_missed(note) and note != within and (places.joins_nulls or not phrases.says_null(note))
             for note in receipt.notes
@@ -194,6 +194,11 @@ class Screen:
             yield Part("groups", [rule.format(threshold=short(receipt.threshold, self.threshold_digits))])
         if count and not places.joins_notes:
             yield Part("notes", [screen_words.NOTES_ALONE.format(count=count, receipt_at=self.receipt_at)])
+
+    def _extremes(self) -> Iterator[Part]:
+        """Yield which columns are quantiles in place of extremes."""
+        if found := phrases.extremes(self.receipt.notes):
+            yield Part("extreme", found)
 
     def _too_low(self, places: _Arrangement) -> Iterator[Part]:
         """Yield the warning that numbers are too low, and the estimate of the whole."""

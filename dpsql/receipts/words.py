@@ -136,6 +136,7 @@ COMPARED_WITH = Sentence(
     "rows of part {number|2} are compared with {value|52.42}, a noisy number: {text|SELECT avg(cost) FROM visits}"
 )
 NO_INTERVAL = Sentence("no interval is known of {columns|ratio}, which the text computes from released numbers")
+EXTREME = Sentence("{columns|lowest}: {quantile|1 %} quantile of the rows, not the {extreme|minimum}")
 NONE_PASSED = Sentence("no noisy count passed the threshold of {thresholds|57.68} units ({unit|patient})")
 NONE_PASSED_ANY = Sentence("no noisy count passed the thresholds of {thresholds|9 and 7} units ({unit|patient})")
 NONE_EXCEEDED = Sentence(
@@ -350,6 +351,7 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         HIDDEN_GROUPS,
     ),
     "error": (
+        EXTREME,
         NO_INTERVAL,
         COMPARED_WITH,
         LARGEST_ERROR,

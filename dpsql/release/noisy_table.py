@@ -29,6 +29,8 @@ from dpsql.release.top_rows import factors_of_rows
 from dpsql.state import SideTable, to_arrow
 
 Integers = npt.NDArray[np.intp]
+_ENDS = (-(2.0**63), 2.0**63 - 1024.0)
+"""Ends of a BIGINT: the least and the largest float that it holds."""
 
 
 def noisy_table(offer: Offer, found: ShownFrame, side_table: SideTable, upper_quantile: float = Z_HIGH) -> pa.Table:
@@ -52,11 +54,11 @@ def noisy_table(offer: Offer, found: ShownFrame, side_table: SideTable, upper_qu
         columns = {name: taken.column(name) for name in taken.column_names}
     then = found.among
     factors = factors_of_rows(offer, found) if query.finish.top else None
-    for i, estimate in enumerate(query.estimates):
+    for i, one in enumerate(query.estimates):
         own = replace(found, values=replace(found.values, wider=factors[i])) if factors else found
-        column = COLUMNS[type(estimate.value)](estimate, estimate.value, own.values)
+        column = COLUMNS[type(one.value)](one, one.value, own.values)
         value = found.whole.get(i, column.value)[then]
-        columns[f"agg_{i}"] = to_arrow(np.rint(value) if estimate.type == "BIGINT" else value, nan_as_null=True)
+        columns[f"agg_{i}"] = to_arrow(np.rint(value).clip(*_ENDS) if one.type == "BIGINT" else value, nan_as_null=True)
         columns[f"agg_{i}_low"] = to_arrow(column.low[then], nan_as_null=True)
         columns[f"agg_{i}_high"] = to_arrow(column.high[then], nan_as_null=True)
         if i in query.finish.unbounded:

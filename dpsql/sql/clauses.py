@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import ClassVar, TypeGuard
 
 from sqlglot import exp
 
@@ -38,8 +38,18 @@ INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high", *UNBOUNDED_FUNCTION
 
 JOINED_FIRST = "joined_first"
 """Mark on a SELECT that stands for joins in parentheses: its tables keep their names outside (`source.parentheses`)."""
+EXTREME = "extreme"
+"""Mark on a quantile with the name of the extreme of rows that it stands for, as in ``minimum``."""
 OVER_RESULT = "over_result"
 """Mark on windows, and on their functions, that are computed over the noisy result and aggregate no rows."""
+
+
+class ReleasedList(exp.Func):
+    """A list of released numbers. The parser builds none, so that no text computes lists from rows."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
+    is_var_len_args = True
+    _sql_names: ClassVar[list[str]] = ["LIST_VALUE"]
 
 
 def is_aggregate_call(node: exp.Expr) -> bool:

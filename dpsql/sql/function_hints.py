@@ -39,8 +39,12 @@ _DECIDES = "{} has no private form: one row decides it."
 _COLUMN = "Ask the curator for a column of it."
 
 AGGREGATE_HINTS: tuple[Hint, ...] = (
-    Hint("min", "Write quantile_cont({0}, 0.01){filter}.", "min(cost)", _DECIDES),
-    Hint("max", "Write quantile_cont({0}, 0.99){filter}.", "max(cost)", _DECIDES),
+    Hint(
+        "min", "Write quantile_cont({0}, 0.01){filter}, or add OPTIONS (extremes = 'quantile').", "min(cost)", _DECIDES
+    ),
+    Hint(
+        "max", "Write quantile_cont({0}, 0.99){filter}, or add OPTIONS (extremes = 'quantile').", "max(cost)", _DECIDES
+    ),
     Hint(
         "arg_min arg_min_null arg_min_nulls_last argmin min_by",
         "Write {0}, quantile_cont({1}, 0.01){filter} with GROUP BY {0}.",
@@ -94,7 +98,7 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     ),
     Hint(
         "kurtosis kurtosis_pop",
-        "Write quantile_cont({0}, 0.99){filter}, and likewise 0.75, 0.25, 0.01.",
+        "Write quantile_cont({0}, [0.01, 0.25, 0.75, 0.99]){filter}: tails beside quartiles.",
         "kurtosis(cost)",
     ),
     Hint("entropy", "Write {0}, count(*){filter} with GROUP BY {0}, and compute it from these.", "entropy(city)"),
@@ -104,15 +108,27 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("regr_sxx", "Write count({1}){filter} * var_pop({1}){filter}, WHERE {0} IS NOT NULL.", "regr_sxx(n, cost)"),
     Hint("regr_syy", "Write count({0}){filter} * var_pop({0}){filter}, WHERE {1} IS NOT NULL.", "regr_syy(cost, n)"),
     Hint(
-        "reservoir_quantile percentile_approx approx_percentile percentile percentile_cont percentile_disc",
+        "reservoir_quantile percentile_approx approx_percentile percentile",
         "Write quantile_cont({0}, {1}){filter}.",
         "reservoir_quantile(cost, 0.9)",
     ),
+    Hint(
+        "percentile_cont/2 percentile_disc/2",
+        "Write quantile_cont({0}, {1}){filter}.",
+        "percentile_cont(cost, 0.5)",
+        "{} goes with WITHIN GROUP (ORDER BY …).",
+    ),
+    Hint(
+        "percentile_cont percentile_disc",
+        "Write quantile_cont({0}, 0.5){filter}.",
+        "percentile_cont(cost)",
+        "{} takes a share, and one value in WITHIN GROUP (ORDER BY …).",
+    ),
     Hint("approx_median median_approx", "Write median({0}){filter}.", "approx_median(cost)", _NO_SUCH),
     Hint(
-        "approx_count_distinct approx_distinct hll ndv uniq uniqexact count_distinct countdistinct nunique",
+        "hll ndv uniq uniqexact count_distinct countdistinct nunique",
         "Write count(DISTINCT {0}){filter}.",
-        "approx_distinct(city)",
+        "ndv(city)",
     ),
     Hint("sumif sum_if", "Write sum({0}) FILTER (WHERE {1}{also}).", "sumif(cost, n > 3)", _NO_SUCH),
     Hint("avgif avg_if averageif", "Write avg({0}) FILTER (WHERE {1}{also}).", "avgif(cost, n > 3)", _NO_SUCH),

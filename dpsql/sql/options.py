@@ -16,7 +16,11 @@ from dpsql.sql.statements import literal_value
 
 GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
 BOUNDINGS = ("L0", "L2", "NORM")
-_WORDS: dict[str, Sequence[str]] = {"group_selection_strategy": GROUP_SELECTION, "bounding": BOUNDINGS}
+_WORDS: dict[str, Sequence[str]] = {
+    "group_selection_strategy": GROUP_SELECTION,
+    "bounding": BOUNDINGS,
+    "extremes": ("QUANTILE",),
+}
 MAX_GROUPS_LIMIT = 100_000
 _LEVELS = ("epsilon", "rho")
 _LARGEST_LEVEL = 1e6

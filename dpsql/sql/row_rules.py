@@ -21,7 +21,7 @@ from sqlglot.dialects.duckdb import DuckDB
 
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import written
-from dpsql.sql.clauses import AGGREGATE_NAMES, INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES
+from dpsql.sql.clauses import AGGREGATE_NAMES, INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES, ReleasedList
 
 FUNCTION_EXAMPLES: tuple[str, ...] = (
     "abs(x)", "ceil(x)", "floor(x)", "round(x, 1)", "sign(x)", "sqrt(x)", "ln(x)", "log10(x)", "log2(x)",
@@ -55,7 +55,7 @@ _STRUCTURE: frozenset[type[exp.Expr]] = frozenset(
         exp.DataType, exp.DataTypeParam, exp.Div, exp.DPipe, exp.EQ, exp.GT, exp.GTE, exp.Identifier,
         exp.If, exp.ILike, exp.In, exp.IntDiv, exp.Interval, exp.Is, exp.Like, exp.Literal, exp.LT, exp.LTE,
         exp.Mod, exp.Mul, exp.Neg, exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Or,
-        exp.Paren, exp.RawString, exp.Sub, exp.Var,
+        exp.Paren, exp.RawString, exp.Sub, exp.Var, ReleasedList,
     }
 )  # fmt: skip
 

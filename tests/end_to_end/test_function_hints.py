@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 import pytest
 from sqlglot import exp
@@ -11,20 +12,21 @@ from sqlglot import exp
 import dpsql
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import DpsqlError, Refusal, UnsupportedQueryError
-from dpsql.operations.dialect import AGGREGATE_NODES, CALLED_BY_NAME, parse_statement
+from dpsql.operations.dialect import parse_statement
 from dpsql.plan.aggregates.registry import BY_NAME
 from dpsql.sql.clauses import OTHER_AGGREGATES
 from dpsql.sql.function_hints import AGGREGATE_HINTS, ROW_HINTS, Hint
-from dpsql.sql.row_rules import FUNCTION_EXAMPLES
+from dpsql.sql.row_rules import allowed_functions
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.cures import Question, cures_of, mended
 
 MOST_LETTERS = 120
 """Most letters of message and hint together, for arguments that are short names."""
-CLASSES = {name for name, one in vars(exp).items() if isinstance(one, type) and issubclass(one, exp.Expr)}
-"""Names of classes of the parser: none is a word of a message."""
-WORDS = {"All", "Any", "Case", "Column", "Join", "Null", "Table", "Values", "Add", "Use", "Filter", "Group", "List"}
-"""Those that are words of English, too."""
+CLASSES = {name for name, one in vars(exp).items() if isinstance(one, type) and issubclass(one, exp.Expr)} - {"Join"}
+"""Names of classes of the parser, which no message has; Join is a word of English, too."""
+NAME = re.compile(r"[a-z]\w*")
+"""Names that people can call; the others are operators, or functions that DuckDB calls by itself."""
+NO_CALLS: dict[str, str] = {}
 ARGUMENTS = {
     "VARCHAR": "city",
     "DATE": "day",
@@ -43,7 +45,8 @@ ARGUMENTS = {
 def session() -> Iterator[dpsql.Session]:
     with dpsql.connect(threads=1) as session:
         session.connection.execute(
-            "CREATE TABLE visits (pid INTEGER, city VARCHAR, code VARCHAR, day DATE, ts TIMESTAMP, cost DOUBLE, n INTEGER)"
+            "CREATE TABLE visits (pid INTEGER, city VARCHAR, code VARCHAR, day DATE, ts TIMESTAMP, cost DOUBLE, "
+            "n INTEGER)"
         )
         session.sql("CALL dp_unit('person', rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)")
         bounds = "max_groups_contributed := 2, max_rows_per_group := 3"
@@ -70,33 +73,102 @@ def refusals_of(session: dpsql.Session, text: str) -> tuple[Refusal, ...]:
     return error.refusals if error else ()
 
 
-def with_aggregate(call: str) -> str:
-    return f"SELECT {call} FROM visits"
+INTERVALS = ("to_days", "to_weeks", "to_months", "to_quarters", "to_years", "to_decades", "to_centuries", "to_hours")
+"""Beginnings of functions whose value is added to a timestamp."""
+INTERVALS_BELOW = ("to_minutes", "to_seconds")
 
 
-def with_rows(call: str) -> str:
-    """Return a text with a call in a condition of rows, where a date takes an interval."""
-    shown = (
-        f"(day + {call})" if call.startswith(("to_days", "to_weeks", "to_months", "to_q", "to_y", "to_dec")) else call
-    )
-    shown = f"(ts + {call})" if call.startswith(("to_hours", "to_minutes", "to_seconds", "to_cent")) else shown
-    return f"SELECT count(*) FROM visits WHERE {shown} IS NOT NULL"
+def text_with(calls: Sequence[str], *, aggregates: bool) -> str:
+    """Return a text with calls: each an item of the select list, or a condition on rows."""
+    if aggregates:
+        return f"SELECT {', '.join(calls)} FROM visits"
+    shown = (f"(ts + {call})" if call.startswith((*INTERVALS, *INTERVALS_BELOW)) else call for call in calls)
+    return f"SELECT count(*) FROM visits WHERE {' AND '.join(f'({one}) IS NOT NULL' for one in shown)}"
 
 
-def text_of(row: Hint) -> str:
-    return with_aggregate(row.example) if row in AGGREGATE_HINTS else with_rows(row.example)
+def renamed(example: str, name: str) -> str:
+    return name.replace("*", "_any").partition("/")[0] + example[example.index("(") :]
 
 
-def rows_with_text() -> list[Hint]:
-    return [row for row in (*AGGREGATE_HINTS, *ROW_HINTS) if row.hint.startswith("Write ")]
+def cured(row: Hint) -> bool:
+    return row.hint.startswith("Write ")
 
 
-@pytest.mark.parametrize("row", rows_with_text(), ids=lambda row: row.names.split()[0])
+@pytest.mark.parametrize(
+    "row", filter(cured, (*AGGREGATE_HINTS, *ROW_HINTS)), ids=lambda row: row.names.split()[0].replace("/", "_")
+)
 def test_a_hint_is_accepted_in_place_of_its_example(session: dpsql.Session, row: Hint) -> None:
-    text = text_of(row)
+    text = text_with([row.example], aggregates=row in AGGREGATE_HINTS)
     (refusal,) = refusals_of(session, text)
     cures = list(cures_of(refusal.hint))
     assert cures, refusal.hint
     for cure in cures:
-        question = mended(Question(text), cure, refusal.span)
-        assert error_of(session, question.text) is None, question.text
+        assert error_of(session, mended(Question(text), cure, refusal.span).text) is None, cure
+
+
+@pytest.mark.parametrize("aggregates", [True, False])
+def test_no_row_is_left_of_a_function_with_a_private_form(session: dpsql.Session, aggregates: bool) -> None:
+    rows = AGGREGATE_HINTS if aggregates else ROW_HINTS
+    calls = [renamed(row.example, name) for row in rows for name in row.names.split()]
+    assert len(refusals_of(session, text_with(calls, aggregates=aggregates))) == len(calls)
+
+
+def test_aggregates_that_the_parser_does_not_know_are_those_of_the_table() -> None:
+    names = {name.partition("/")[0] for row in AGGREGATE_HINTS for name in row.names.split()}
+    unknown = {
+        name for name in names if isinstance(parse_statement(f"SELECT {name}(x, y)").expressions[0], exp.Anonymous)
+    }
+    assert OTHER_AGGREGATES <= names
+    assert unknown - OTHER_AGGREGATES <= {"hll"}
+    assert not names & BY_NAME.keys()
+
+
+def calls_of_duckdb(session: dpsql.Session, kinds: str) -> list[str]:
+    """Return a call of each function of DuckDB, with plausible arguments for the types of one of its forms."""
+    listed = session.connection.execute(
+        "SELECT function_name, min_by(parameter_types, abs(len(parameter_types) - 2)) FROM duckdb_functions() "
+        f"WHERE function_type IN ({kinds}) GROUP BY ALL ORDER BY ALL"
+    ).fetchall()
+    named = [(name, types) for name, types in listed if NAME.fullmatch(name) and name not in NO_CALLS]
+    return [f"{name}({', '.join(ARGUMENTS.get(one or 'ANY', 'n') for one in types)})" for name, types in named]
+
+
+def fault_of(refusal: Refusal, call: str) -> str:
+    """Return what is wrong with the refusal of a call; an empty text if nothing is."""
+    said = f"{refusal.message} {refusal.hint}"
+    classes = CLASSES & set(re.findall(r"[A-Za-z]+", said))
+    if classes or "docs/" in said or len(said) > MOST_LETTERS or "\n" in said:
+        return f"{call}: {len(said)} letters, {classes}: {said}"
+    return ""
+
+
+def test_each_aggregate_of_duckdb_has_one_short_refusal(session: dpsql.Session) -> None:
+    faults = []
+    for call in calls_of_duckdb(session, "'aggregate'"):
+        refused = refusals_of(session, text_with([call], aggregates=True))
+        faults += [fault_of(one, call) for one in refused] + ([f"{call}: {refused}"] if len(refused) > 1 else [])
+    assert not list(filter(None, faults))
+
+
+def test_each_function_of_duckdb_has_one_short_refusal(session: dpsql.Session) -> None:
+    """Refused calls are conditions of one text, in parts: each of them has one refusal, at its place."""
+    calls = [call for call in calls_of_duckdb(session, "'scalar', 'macro'") if not is_allowed(call)]
+    assert len(calls) >= 700
+    faults = []
+    for some in itertools.batched(calls, 100):
+        text = text_with(some, aggregates=False)
+        refused = refusals_of(session, text)
+        begins = [one.span.start for one in refused if one.span]
+        assert len(refused) == len(set(begins)) == len(some), set(some) - {text[one:].split("(")[0] for one in begins}
+        faults += [fault_of(one, call) for one, call in zip(refused, some, strict=True)]
+    assert not list(filter(None, faults))
+
+
+def is_allowed(call: str) -> bool:
+    """Check that a call is on the list of row expressions, or another spelling of one."""
+    nodes, names = allowed_functions()
+    (tree,) = parse_statement(f"SELECT {call}").expressions
+    called = [node for node in tree.walk() if isinstance(node, exp.Func)]
+    return all(
+        node.name.lower() in names if isinstance(node, exp.Anonymous) else type(node) in nodes for node in called
+    )

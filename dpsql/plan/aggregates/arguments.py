@@ -20,7 +20,7 @@ from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.literals import any_time, read_number, read_pair
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, require_no_unit, type_name
 from dpsql.plan.aggregates.times import TIMES
-from dpsql.sql.clauses import NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call, without_bounds
+from dpsql.sql.clauses import EXTREME, NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call, without_bounds
 from dpsql.sql.row_rules import check_row_expression
 
 _ARGUMENT = "aggregate_argument"
@@ -97,6 +97,12 @@ class Call:
     def name(self) -> str:
         """The call's text, for plans and receipts."""
         return unquoted(self.node)
+
+    @property
+    def extreme(self) -> str:
+        """The name of the extreme of rows that a quantile stands for; empty for any other call."""
+        call = self.node.this if isinstance(self.node, exp.Filter) else self.node
+        return str(call.meta.get(EXTREME, ""))
 
     @property
     def filter_sql(self) -> str:

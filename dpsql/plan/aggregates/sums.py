@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from dpsql.bound.value_counts import CELL_LATTICE_EXPONENT
 from dpsql.model.cells import Cells
-from dpsql.model.estimates import Estimate, Linear, Quantile, Ratio, Spread, ValueBounds
+from dpsql.model.estimates import IN_PLACE_OF, Estimate, Linear, Quantile, Ratio, Spread, ValueBounds
 from dpsql.model.frame import Statistic
 from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted
@@ -36,7 +36,7 @@ from dpsql.plan.aggregates.lattice import (
 )
 from dpsql.plan.aggregates.missing_bounds import completed, found_extremes, value_bounds
 from dpsql.plan.aggregates.norms import found_norm, refuse_by_norm, sum_beside_rows, sum_by_norm
-from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql, is_number
+from dpsql.plan.aggregates.source import FLOATING, AggregateSource, RefusedCallError, finite_sql, is_number
 from dpsql.plan.aggregates.times import TIMES, seconds_sql
 from dpsql.sql.clauses import called_with, with_bounds
 from dpsql.sql.intervals import Columns, interval_of
@@ -50,9 +50,19 @@ def read_sum(source: AggregateSource, call: Call) -> Aggregate:
     statistic = _value_statistic(source, call, bounds)
     if not source.recentred:
         statistic = around_zero(statistic)
-    output = re.sub(r"DECIMAL\(\d+,(\d+)\)", r"DECIMAL(38,\1)", call.value_type)
-    total = sum_of(call, statistic, output if output.startswith("DECIMAL") else "DOUBLE")
+    total = sum_of(call, statistic, _type_of_sum(call.value_type))
     return replace(total, estimate=replace(total.estimate, value_bounds=_bounds_of_sum(source, call, bounds)))
+
+
+def _type_of_sum(value_type: str) -> str:
+    """Return the type of a sum by the type of its values: that of whole numbers is whole.
+
+    >>> _type_of_sum("INTEGER"), _type_of_sum("BOOLEAN"), _type_of_sum("DECIMAL(9,2)"), _type_of_sum("FLOAT")
+    ('BIGINT', 'BIGINT', 'DECIMAL(38,2)', 'DOUBLE')
+    """
+    if value_type in FLOATING:
+        return "DOUBLE"
+    return re.sub(r"DECIMAL\(\d+,(\d+)\)", r"DECIMAL(38,\1)", value_type) if "," in value_type else "BIGINT"
 
 
 def _bounds_of_sum(source: AggregateSource, call: Call, bounds: CallBounds) -> ValueBounds | None:
@@ -103,7 +113,8 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
     bounds, cap = _row_bounds(source, call), source.row_cap(call.name)
     if not cap:
         raise AssertionError("a quantile needs max_rows_per_group")
-    sql, are_times = to_sql(call.value), call.value_type in TIMES
+    sql, are_times, extreme = to_sql(call.value), call.value_type in TIMES, call.extreme
+    output = call.value_type if extreme and are_times else TIMES.get(call.value_type, "DOUBLE")
     statistic = Statistic(
         kind="histogram",
         low_steps=0,
@@ -115,9 +126,8 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
         # the beginning of 1970 is not where times are close together
         histogram=Cells(*bounds, finer=False) if are_times else Cells.of(*bounds),
     )
-    return Aggregate(
-        Estimate(call.name, Quantile(bounds, statistic, call.share), TIMES.get(call.value_type, "DOUBLE")), call.weight
-    )
+    name = f"{call.name}{IN_PLACE_OF}{extreme[:3]}({unquoted(call.value)})" if extreme else call.name
+    return Aggregate(Estimate(name, Quantile(bounds, statistic, call.share, extreme), output), call.weight)
 
 
 def _average(source: AggregateSource, call: Call) -> Ratio:
