@@ -44,7 +44,7 @@ OVER_RESULT = "over_result"
 """Mark on windows, and on their functions, that are computed over the noisy result and aggregate no rows."""
 
 
-class ReleasedList(exp.Func):
+class ReleasedList(exp.Expression, exp.Func):
     """A list of released numbers. The parser builds none, so that no text computes lists from rows."""
 
     arg_types: ClassVar[dict[str, bool]] = {"expressions": True}

@@ -56,7 +56,8 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
         "arg_max(city, cost)",
     ),
     Hint("any_value arbitrary first last", _GROUPS, "first(city)"),
-    Hint("first_value last_value nth_value", _GROUPS, "first_value(city)"),
+    Hint("first_value last_value", _GROUPS, "first_value(city)"),
+    Hint("nth_value", _GROUPS, "nth_value(city, 2)"),
     Hint("mode", "Write {0}, count(*){filter} with GROUP BY {0} ORDER BY count(*){filter} DESC LIMIT 1.", "mode(city)"),
     Hint(
         "approx_top_k approx_top_count topk top_k",
@@ -322,7 +323,7 @@ ROW_HINTS: tuple[Hint, ...] = (
         "Join a public table of the values.", "range(n)", _LISTS,
     ),
     Hint(
-        "list_* array_* map map_* struct_* row element_at flatten cardinality apply filter reduce aggregate "
+        "list_* array_* map map_* struct_* row element_at flatten cardinality aggregate "
         "grade_up unpivot_list variant_array_length json_array* size",
         _COLUMN,
         "list_sum([1, 2])",
