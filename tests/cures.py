@@ -34,6 +34,7 @@ _VERB = re.compile(r"\b(?:[Ww]rite|[Aa]dd|[Dd]eclare) (?=\S)|(?=\bCALL dp_)|(?=\
 _LEAVE = re.compile(r"\bleave ([\w ,=]+?) out\b", re.IGNORECASE)
 _CALL = re.compile(r"(\w+) ?\(")
 _OPTIONS = re.compile(r"(?:SELECT WITH DIFFERENTIAL_PRIVACY )?OPTIONS \(")
+_TEXT = re.compile(r"SELECT .*\S FROM \w|WITH .*SELECT |FROM dp_|SELECT (?!WITH )")
 _INSTEAD = re.compile(r" in place of (\w+(?:, \w+)*(?: and \w+)?)")
 _ARGUMENT = re.compile(r"(\w+) => ")
 _CLAUSES = re.compile(r"(?:ORDER BY .*? )?LIMIT \d+")
@@ -132,13 +133,13 @@ def _cure(rest: str) -> Cure:
             calls.append(_balanced(rest, rest.index("(")))
             rest = rest[len(calls[-1]) :].removeprefix(" and ")
         return Cure("declare", tuple(calls))
+    if _TEXT.match(rest):
+        return Cure("text", (re.split(r"\.(?: |$)| for those ", rest)[0],))
     if found := _OPTIONS.match(rest):
         whole = _balanced(rest, found.end() - 1)
         instead = _INSTEAD.match(rest, len(whole))
         left = re.split(r", | and ", instead[1]) if instead else []
         return Cure("options", (whole[found.end() - 9 :], *left))
-    if rest.startswith(("SELECT ", "WITH ", "FROM dp_")):
-        return Cure("text", (re.split(r"\.(?: |$)| for those ", rest)[0],))
     if found := _CLAUSES.match(rest):
         return Cure("clauses", (found[0],))
     if found := _ARGUMENT.match(rest):
@@ -227,6 +228,9 @@ def mended(question: Question, cure: Cure, span: Span | None) -> Question:
             begins = cure.sql[0].split()[0]
             cut = re.search(rf"\b{begins}\b(?!.*\))", text, re.IGNORECASE)
             return Question(f"{(text[: cut.start()] if cut else text).rstrip()} {cure.sql[0]}", options)
+    if span and not _CALL.search(text[span.start : span.end + 1]) and text[span.start : span.end].isidentifier():
+        # a word that other databases call without parentheses
+        return Question(text[: span.start] + cure.sql[0] + text[span.end :], options)
     start = _call_at(text, span)
     call = _whole_call(text, start)
     if cure.form == "grouped":

@@ -76,9 +76,10 @@ _WITHOUT_TEXT = (
     "approx_quantiles", "approx_top_k", "array_insert", "array_remove_at", "array_union_agg", "collation", "compress",
     "datetime", "decompress_binary", "decompress_string", "decrypt", "decrypt_raw", "editdist3", "encrypt",
     "encrypt_raw", "last_day_of_month", "levenshtein", "minhash", "number_to_str", "parse_ip", "parse_url", "rand",
-    "random", "sha2", "sort_array", "soundex", "to_binary", "to_char", "to_double", "to_number",
+    "random", "sha2", "sort_array", "soundex", "timestamp_diff", "timestampdiff", "to_binary", "to_char",
+    "to_double", "to_number",
 )  # fmt: skip
-"""Functions that sqlglot knows, and cannot always write as DuckDB SQL. They are calls by name, too."""
+"""Functions that sqlglot cannot always write as DuckDB SQL, or reads wrongly. They are calls by name, too."""
 
 
 class PrivateParser(DuckDBParser):

@@ -4,7 +4,8 @@ The table is read only if a call is refused (`function_refusals`). A hint is tex
 count(DISTINCT {0}).", or names who can help. In it stand for parts of the call:
 
 - ``{0}``, ``{1}``, …: the arguments; ``{o0}``: an argument, in parentheses if it is more than one term;
-- ``{rest}``: all arguments but the first; ``{part}``: the first one as a date part; ``{name}``: the function;
+- ``{part}``: the first argument as a date part; ``{form}``: the second one as a format of strftime;
+- ``{joined}``: what a format as the first one joins; ``{name}``: the function;
 - ``{filter}``: its FILTER; ``{also}``: what continues a condition with that of its FILTER.
 
 A function that gets a private form leaves the table.
@@ -106,8 +107,12 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("regr_avgx", "Write avg({1}) FILTER (WHERE {0} IS NOT NULL{also}).", "regr_avgx(n, cost)"),
     Hint("regr_avgy", "Write avg({0}) FILTER (WHERE {1} IS NOT NULL{also}).", "regr_avgy(cost, n)"),
     Hint("regr_count", "Write count({0}) FILTER (WHERE {1} IS NOT NULL{also}).", "regr_count(cost, n)"),
-    Hint("regr_sxx", "Write count({1}){filter} * var_pop({1}){filter}, WHERE {0} IS NOT NULL.", "regr_sxx(n, cost)"),
-    Hint("regr_syy", "Write count({0}){filter} * var_pop({0}){filter}, WHERE {1} IS NOT NULL.", "regr_syy(cost, n)"),
+    Hint(
+        "regr_sxx", "Write var_pop({1}) FILTER (WHERE {0} IS NOT NULL{also}), times their number.", "regr_sxx(n, cost)"
+    ),
+    Hint(
+        "regr_syy", "Write var_pop({0}) FILTER (WHERE {1} IS NOT NULL{also}), times their number.", "regr_syy(cost, n)"
+    ),
     Hint(
         "reservoir_quantile percentile_approx approx_percentile percentile",
         "Write quantile_cont({0}, {1}){filter}.",
@@ -157,12 +162,12 @@ ROW_HINTS: tuple[Hint, ...] = (
     Hint(
         "strptime try_strptime str_to_date parse_date parse_timestamp parse_datetime to_date try_to_date "
         "to_timestamp/2 try_to_timestamp",
-        "Write TRY_CAST({0} AS TIMESTAMP) if texts are ISO. If not, ask the curator for a column.",
+        "Write TRY_CAST({0} AS TIMESTAMP) for ISO texts, or ask the curator for a column.",
         "strptime(code, '%Y-%m-%d')",
     ),
     Hint(
         "to_char date_format format_date time_format",
-        "Write strftime({0}, '%Y-%m-%d').", "to_char(day, 'YYYY-MM-DD')", _NO_SUCH,
+        "Write strftime({0}, '{form}').", "to_char(day, 'YYYY-MM-DD')", _NO_SUCH,
     ),
     Hint("dateadd timestampadd", "Write {o2} + INTERVAL {1} {part}.", "dateadd('month', 1, day)", _NO_SUCH),
     Hint("add_months", "Write {o0} + INTERVAL {1} MONTH.", "add_months(day, 1)", _NO_SUCH),
@@ -266,7 +271,7 @@ ROW_HINTS: tuple[Hint, ...] = (
     # texts
     Hint("initcap", "Write concat(upper(left({0}, 1)), lower(substring({0}, 2))).", "initcap(city)", _NO_SUCH),
     Hint("concat_ws", "Write concat({1}, {0}, {2}).", "concat_ws('-', city, code)"),
-    Hint("format printf", "Write concat({rest}), with the texts between.", "format('{}-{}', city, code)"),
+    Hint("format printf", "Write concat({joined}).", "format('{}-{}', city, code)"),
     Hint("lpad", "Write right(concat('0000000000', {0}), {1}).", "lpad(code, 5, '0')"),
     Hint("rpad", "Write left(concat({0}, '          '), {1}).", "rpad(code, 5, ' ')"),
     Hint("repeat replicate", "Write concat({0}, {0}) to repeat it once.", "repeat(city, 2)"),
@@ -300,6 +305,7 @@ ROW_HINTS: tuple[Hint, ...] = (
         "Write {0} in its place: equal values are one group.",
         "md5(city)",
     ),
+    Hint("soundex metaphone difference dmetaphone isjson is_json", _COLUMN, "soundex(city)", _NO_SUCH),
     Hint("enum_code", "Write CAST({0} AS VARCHAR), its value as a text.", "enum_code(city)"),
     # families
     Hint("random rand newid uuid uuidv4 uuidv7 gen_random_uuid", f"{_LEAVE} Every row counts.", "random()", _RANDOM),

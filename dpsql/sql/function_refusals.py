@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
@@ -16,7 +17,7 @@ from sqlglot import exp
 
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import did_you_mean
-from dpsql.operations.dialect import options_error, unquoted, written
+from dpsql.operations.dialect import options_error, text_literal, unquoted, written
 from dpsql.sql.clauses import AGGREGATE_NAMES, PRIVATE_AGGREGATES, is_aggregate_call, is_interval_call
 from dpsql.sql.function_hints import AGGREGATE_HINTS, OTHER_ROW, ROW_HINTS, Hint
 
@@ -24,7 +25,16 @@ _OF_GROUPS = (
     "It is for the select list, HAVING and ORDER BY of the private query that names the aggregate, "
     "as in count(*) AS n, dp_interval_low(n) AS low."
 )
+_LEAST_ALIKE = 0.8
+"""A function that DuckDB has is no slip, and may look like another one."""
 _NAMES_OF_ARGUMENTS = ("x", "y", "z", "w")
+_TIME_LETTERS = {
+    **dict.fromkeys(("YYYY", "yyyy"), "Y"), "MM": "m", **dict.fromkeys(("DD", "dd"), "d"),
+    **dict.fromkeys(("HH24", "HH", "hh24"), "H"), **dict.fromkeys(("MI", "mi", "mm", "%i"), "M"),
+    **dict.fromkeys(("SS", "ss", "%s"), "S"), "Month": "B", "Mon": "b", "Day": "A",
+}  # fmt: skip
+_TIME_PARTS = re.compile("|".join(sorted(_TIME_LETTERS, key=len, reverse=True)))
+_PLACES = re.compile(r"\{\}|%[sd]")
 _ATOMS = (exp.Column, exp.Literal, exp.Func, exp.Paren, exp.Boolean, exp.Null)
 _VALUE = (exp.Order, exp.Distinct)
 
@@ -93,6 +103,8 @@ def _filled(hint: str, name: str, arguments: Sequence[exp.Expr], condition: str)
     texts = [unquoted(one) for one in arguments]
     operands = [text if isinstance(one, _ATOMS) else f"({text})" for one, text in zip(arguments, texts, strict=True)]
     part = texts[0].strip("'").lower() if texts else "day"
+    form = arguments[1].name if len(arguments) > 1 else ""
+    joined = _joined(arguments[0].name if arguments else "", texts[1:])
     texts += _NAMES_OF_ARGUMENTS[len(texts) :]
     operands += _NAMES_OF_ARGUMENTS[len(operands) :]
     return hint.format(
@@ -100,10 +112,35 @@ def _filled(hint: str, name: str, arguments: Sequence[exp.Expr], condition: str)
         **{f"o{place}": one for place, one in enumerate(operands)},
         name=name,
         part=part,
-        rest=", ".join(texts[1 : max(len(arguments), 2)]),
+        form=_time_format(form),
+        joined=joined,
         filter=f" FILTER (WHERE {condition})" if condition else "",
         also=f" AND ({condition})" if condition else "",
     )
+
+
+def _time_format(form: str) -> str:
+    """Return the format of strftime that another database writes as YYYY-MM-DD, yyyy-MM-dd or %Y-%m-%d %i.
+
+    >>> _time_format("YYYY-MM-DD HH24:MI")
+    '%Y-%m-%d %H:%M'
+    """
+    found = _TIME_PARTS.sub(lambda part: f"%{_TIME_LETTERS[part[0]]}", form)
+    known = re.sub(r"%[YmdHMSjybBaAp]", "", found)
+    return "%Y-%m-%d" if not form or re.search(r"[A-Za-z%]", known) else found
+
+
+def _joined(form: str, values: Sequence[str]) -> str:
+    """Return what a text with places for values joins: the texts between the places, and the values.
+
+    >>> _joined("{}-{}", ["city", "code"])
+    "city, '-', code"
+    """
+    between = _PLACES.split(form)
+    if len(between) != len(values) + 1:
+        return ", ".join(values) or "x"
+    parts = [part for pair in zip(map(text_literal, between), (*values, "''"), strict=True) for part in pair]
+    return ", ".join(part for part in parts if part != "''")
 
 
 def refused_call(node: exp.Expr) -> tuple[str, str]:
@@ -119,14 +156,15 @@ def refused_call(node: exp.Expr) -> tuple[str, str]:
     row = hint_of(name, len(arguments)) or OTHER_ROW
     hint = _filled(row.hint, name, arguments, condition)
     if row is OTHER_ROW and isinstance(call, exp.Anonymous):
-        hint = did_you_mean(name, _allowed_names()) or hint
-    return row.message.format(f"{name}()"), hint
+        hint = did_you_mean(name, _allowed_names(), least=_LEAST_ALIKE) or hint
+    is_called = isinstance(call, exp.Anonymous) or "written" in call.meta
+    return row.message.format(f"{name}()" if is_called else written(call)), hint
 
 
 def _allowed_names() -> tuple[str, ...]:
     from dpsql.sql.row_rules import function_names  # noqa: PLC0415 — row_rules imports this module
 
-    return function_names()
+    return tuple(name for name in function_names() if not name.startswith("dp_"))
 
 
 def _is_selected(node: exp.Expr) -> bool:
@@ -144,7 +182,7 @@ def refuse_row_function(node: exp.Expr, refusals: Refusals) -> None:
         refusals.add(
             "row_function",
             node,
-            f"{written(node)} cannot stand here: it would aggregate rows.",
+            f"{written(node)} cannot stand here: it aggregates rows.",
             "Filter rows with WHERE and FILTER, and groups with HAVING.",
         )
     else:
