@@ -11,7 +11,11 @@ from sqlglot import exp
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import AGGREGATE_NODES, CALLED_BY_NAME, unquoted
 
-PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
+PRIVATE_AGGREGATES = (
+    *("dp_count", "dp_count_if", "dp_sum", "dp_avg", "dp_var_pop", "dp_var_samp", "dp_stddev_pop", "dp_stddev_samp"),
+    *("dp_median", "dp_quantile", "dp_quantile_cont", "dp_quantile_disc", "dp_approx_quantile"),
+    *("dp_bool_or", "dp_bool_and"),
+)
 NAMED_ARGUMENTS = ("contribution_bounds_per_group", "contribution_bounds_per_row", "contribution_norm", "weight")
 _BOUNDS = "contribution_bounds"
 _NAMES: dict[type[exp.Expr], str] = {node: name for name, node, _ in AGGREGATE_NODES}

@@ -233,15 +233,8 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
         positional = [part.unnest() for part in positional[0].expressions if part is not None] + positional[1:]
     if positional and isinstance(positional[0], exp.Order):
         source.refuse(_ARGUMENT, node, "ORDER BY inside an aggregate changes nothing here.", "Leave it out.")
-    if called != function and kind.values != "rows":
-        if len(positional) != 3 or named:
-            source.refuse(
-                _ARGUMENT,
-                node,
-                f"{called} takes a value and two bounds.",
-                _with_value(node, called, positional, *(blanks.SUMS if called == "dp_sum" else blanks.VALUES)),
-            )
-        given, positional = positional[1:], positional[:1]
+    if called != function and kind.values in VALUES_OF_NUMBERS:
+        given, positional = _split_dp_call(node, called, kind, positional, source, has_named=bool(named))
         bounds = replace(bounds.with_pair(kind.bounds[0], read_pair(node, given, source)), are_times=any_time(given))
     share = _share(node, function, kind, positional, source) if kind.share else 0.0
     values = positional[:1] if kind.share else positional
@@ -252,6 +245,25 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
         code, message, hint = kind.no_distinct
         source.refusals.add(code, node, message.format(function), hint)
     return Call(node, function, values[0] if has_value else exp.Star(), "", distinct, conditions, bounds, weight, share)
+
+
+def _split_dp_call(
+    node: exp.Expr,
+    called: str,
+    kind: AggregateKind,
+    positional: Sequence[exp.Expr],
+    source: AggregateSource,
+    *,
+    has_named: bool,
+) -> tuple[Sequence[exp.Expr], list[exp.Expr]]:
+    """Return the bounds of a call like dp_sum(x, low, high), and the arguments before them."""
+    shares = ["0.25"] if kind.share == "given" else []
+    before = 1 + len(shares)
+    if len(positional) != before + 2 or has_named:
+        bounds = blanks.SUMS if called == "dp_sum" else blanks.VALUES
+        takes = f"{called} takes a value{', a share' if shares else ''} and two bounds."
+        source.refuse(_ARGUMENT, node, takes, _with_value(node, called, positional, *shares, *bounds))
+    return positional[before:], list(positional[:before])
 
 
 def _refuse_function(node: exp.Expr, call: exp.Expr, source: AggregateSource) -> NoReturn:
