@@ -15,7 +15,7 @@ from dpsql.model.estimates import Estimate, Linear, NoValue, Sum
 from dpsql.model.frame import Statistic
 from dpsql.model.similar_names import did_you_mean
 from dpsql.operations import blanks
-from dpsql.operations.dialect import to_sql, unquoted, written
+from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.literals import any_time, read_number, read_pair
 from dpsql.plan.aggregates.pairs import PAIRS, bounds_of_pair, refuse_pair
@@ -284,16 +284,15 @@ def _split_dp_call(
 
 
 def _refuse_function(node: exp.Expr, call: exp.Expr, source: AggregateSource) -> NoReturn:
-    has_clause = isinstance(call, exp.Window | exp.WithinGroup)
-    hint = "Use count, sum or avg." if has_clause else "Write count(*) in its place, or use sum or avg."
+    from dpsql.sql.function_refusals import refused_call  # noqa: PLC0415 — only if a call is refused
+
+    message, hint = refused_call(node)
     if isinstance(call, exp.Min | exp.Max):
         column = source.schema.column(call.this.name) if isinstance(call.this, exp.Column) else None
-        share = "0.01" if isinstance(call, exp.Min) else "0.99"
-        hint = f"One row decides it. {_with_value(node, 'quantile_cont', [call.this], share)}"
         if column and not is_number(column.type) and column.type not in TIMES:
-            hint = "One row decides it. Group by it, or count its distinct values."
-    name = "a window or ordered set" if has_clause else written(call)
-    source.refuse("aggregate", node, f"{name} has no private form yet.", hint)
+            value = unquoted(call.this)
+            hint = f"Write {value}, {called_with(node, 'count', '*')} with GROUP BY {value}."
+    source.refuse("aggregate", node, message, hint)
 
 
 def _with_value(node: exp.Expr, function: str, values: Sequence[exp.Expr], *others: str) -> str:
