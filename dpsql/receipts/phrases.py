@@ -19,6 +19,7 @@ LEAST_DELTA = 1e-15
 _SCALES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 _SAME_LEVEL = 5e-10
 """Levels are whole nano-rho: a smaller difference is a rounding of floats."""
+_HIDDEN = words.HIDDEN_VALUES.format(columns="")
 _MISSED, _NULL = words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
 _OF_ROWS = words.EXTREME.rpartition("}")[0].rpartition("}")[2].partition("{")[0]
 _PICKED = words.PICKED.partition("}")[2]
@@ -208,7 +209,12 @@ def says_null(note: str) -> bool:
     >>> says_null(without_bounds("sum(v)", "person", "few", "sum(v, contribution_bounds_per_row => (0, 500))"))
     True
     """
-    return _NULL in note or note == words.HIDDEN_GROUPS
+    return _NULL in note or note == words.HIDDEN_GROUPS or says_values_hidden(note)
+
+
+def says_values_hidden(note: str) -> bool:
+    """Check that a note says that values may be missing from a mode or a histogram."""
+    return note.endswith(_HIDDEN)
 
 
 def says_missed(note: str) -> bool:

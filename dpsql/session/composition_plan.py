@@ -27,7 +27,7 @@ from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, PrivateQuery, QueryOptions, Request
 from dpsql.model.refusals import Refusals
 from dpsql.plan.composition.outer import OuterStatement, Source, check_literals, read_outer
-from dpsql.plan.composition.parts import Composition, Part, PublicTable, compose
+from dpsql.plan.composition.parts import Composition, CountedValues, Part, PublicTable, compose
 from dpsql.plan.environment.policy_view import environment
 from dpsql.session.part_runner import Options, Runner
 from dpsql.session.scalar_values import PlannedScalar, planned_scalar
@@ -138,6 +138,7 @@ def composed_plan(
         planner = _Planner(runner, statement, reader, engine, outside, composition.tables)
         whole = planner.whole_options(composition, options)
         plans, requests = planner.plan_parts(composition.parts, whole)
+        planner.check_values(composition.counted, plans)
         sources = [*(source_of(planned) for planned in plans), *public]
         outer = read_outer(composition.outer, sources, outside, planner.refusals)
         if plans:
@@ -233,6 +234,22 @@ class _Planner:
         if options != [plan.options for plan in plans]:
             plans = self._planned(parts, options)
         return plans, requests
+
+    def check_values(self, counted: Sequence[CountedValues], plans: Sequence[PlannedPart]) -> None:
+        """Refuse mode and histogram of values without public keys.
+
+        Raises:
+            UnsupportedQueryError: there are such values.
+
+        """
+        parts = {plan.part.name: plan for plan in plans}
+        for one in counted:
+            plan = parts[one.part]
+            if plan.query.first.frame.has_private_keys:
+                # groups may be private, the values may not
+                alone, _, _ = self._plan(as_part(self._statement, one.alone), plan.options)
+                if alone.first.frame.has_private_keys:
+                    one.counts.refuse(self.refusals)
 
     def _planned(self, parts: Sequence[Part], options: Sequence[Options]) -> list[PlannedPart]:
         """Return the plans of the parts, each after those whose numbers it waits for."""

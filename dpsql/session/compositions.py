@@ -293,7 +293,11 @@ class Composed:
             passed = {plan.outer.columns[place].name for place in plan.outer.numbers}
             receipt = composed_receipt(parts, terms, name, passed)
         receipt = with_outer_notes(
-            receipt, plan.outer.computed, leaves_out=plan.outer.leaves_out, picks=plan.outer.picks
+            receipt,
+            plan.outer.computed,
+            plan.composition.frequencies,
+            leaves_out=plan.outer.leaves_out,
+            picks=plan.outer.picks,
         )
         asked = next(iter(plan.requests.values()))
         receipt = replace(receipt, asked_by="epsilon" if asked.rho is None else "rho")
