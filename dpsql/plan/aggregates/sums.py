@@ -78,7 +78,7 @@ def _sum_of_values(source: AggregateSource, call: Call) -> Aggregate:
         bounds_of_value = f"contribution_bounds_per_row => {blanks.pair(blanks.VALUES)}"
         text = called_with(call.node, "sum", f"DISTINCT {unquoted(call.value)}", bounds_of_value)
         source.refuse("aggregate_argument", call.node, "sum(DISTINCT x) is bounded per value.", f"Write {text}.")
-    bounds, most = _row_bounds(source, call), source.row_cap(call.name)
+    bounds, most = row_bounds(source, call), source.row_cap(call.name)
     if not most:
         raise AssertionError("a sum of distinct values needs max_rows_per_group")
     steps = sum_steps(None, bounds, most, missing=True)
@@ -92,7 +92,7 @@ def _sum_of_values(source: AggregateSource, call: Call) -> Aggregate:
         row_bounds_steps=steps.row,
     )
     total = sum_of(call, around_zero(statistic), _type_of_sum(call.value_type))
-    found = value_bounds(source, call, "per_row", bounds, _usual(source, call))
+    found = value_bounds(source, call, "per_row", bounds, usual(source, call))
     return replace(total, estimate=replace(total.estimate, value_bounds=found))
 
 
