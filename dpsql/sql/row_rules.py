@@ -22,6 +22,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import written
+from dpsql.operations.row_sql import times_longer
 from dpsql.sql.clauses import AGGREGATE_NAMES, INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES, is_interval_call
 
 FUNCTION_EXAMPLES: tuple[str, ...] = (
@@ -40,12 +41,16 @@ FUNCTION_EXAMPLES: tuple[str, ...] = (
     "suffix(s, t)", "prefix(s, t)", "contains(s, t)", "strpos(s, t)", "instr(s, t)",
     "reverse(s)", "ascii(s)", "date_trunc('hour', ts)", "datediff('day', d, e)", "date(d)",
     "timezone('Europe/Berlin', ts)", "time_bucket(interval 1 hour, ts)", "strlen(s)",
+    "regexp_matches(s, '^a')", "regexp_full_match(s, 'a+')", "regexp_extract(s, '^(a+)b', 1)",
+    "regexp_replace(s, 'a+', 'b')", "replace(s, 'a', 'b')",
 )  # fmt: skip
 """One call of each function that a row expression may use; the node that it parses to is what is allowed.
 
-Not among them: functions whose result can be much longer than their argument (replace, repeat, lpad, …), because a
-few of them nested make one row take minutes.
+Not among them: functions whose result can be much longer than their argument (repeat, lpad, …), because a few of them
+nested make one row take minutes. By how much replace() makes a text longer follows from its literals, and is bounded.
 """
+
+_SEARCHES = (exp.RegexpLike, exp.RegexpFullMatch, exp.RegexpExtract, exp.RegexpReplace)
 
 ZONE_CALL = "timezone"
 """The function that ``x AT TIME ZONE 'zone'`` calls."""
@@ -172,6 +177,10 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
             from dpsql.sql.time_zones import check_zone  # noqa: PLC0415 — few queries name a zone
 
             check_zone(node, refusals)
+        elif isinstance(node, _SEARCHES):
+            from dpsql.sql.pattern_rules import check_pattern  # noqa: PLC0415 — few queries have a pattern
+
+            check_pattern(node, refusals)
     else:
         refusals.add(
             "row_syntax",
@@ -254,8 +263,12 @@ def _is_bucket(node: exp.DateBin) -> bool:
 
 
 def joined_columns(node: exp.Expr) -> int:
-    """Return how many columns an expression names, each as often as it is named."""
-    return sum(1 for _ in node.find_all(exp.Column))
+    """Return how many columns an expression names, each as often as it is named and as replace() makes it longer."""
+    return sum(map(times_longer, node.find_all(exp.Column)))
+
+
+def _replaces_literals(node: exp.Replace) -> bool:
+    return _is_text(node.expression) and bool(node.expression.name) and _is_text(node.args.get("replacement"))
 
 
 _PART = ("{} takes a known unit as a literal here.", f"Units are {', '.join(sorted(DATE_PARTS))}.")
@@ -290,6 +303,18 @@ _LITERALS: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[Any], bool], str, s
         _is_bucket,
         "{} takes a width above 0, at most 1000 years, and an origin, both as literals.",
         "Write time_bucket(INTERVAL 15 MINUTES, t), or time_bucket(INTERVAL 7 DAYS, t, DATE '2024-01-01').",
+    ),
+    (
+        (exp.Replace,),
+        _replaces_literals,
+        "{} takes two text literals, and the first is not empty.",
+        "Write replace(s, 'a', 'b').",
+    ),
+    (
+        (exp.Replace,),
+        lambda node: joined_columns(node) <= MAX_JOINED_COLUMNS,
+        f"replace() may make a text more than {MAX_JOINED_COLUMNS} times as long here.",
+        "Write a shorter text in its place: a text that grows with a row takes time that reveals its length.",
     ),
     (
         (exp.Concat, exp.DPipe),
