@@ -78,7 +78,7 @@ def _values(source: AggregateSource, call: Call) -> tuple[Call, Call]:
 
     """
     if len(call.others) != 1 or isinstance(call.others[0], exp.Star):
-        refuse_pair(source, call.node, call.function)
+        refuse_pair(source, call.node, call.function, ())
     found = []
     for value in (call.value, *call.others):
         require_no_unit(call.node, call.function, value, source)
@@ -183,17 +183,12 @@ def read_geometric_mean(source: AggregateSource, call: Call) -> Aggregate:
     bounds = call.bounds.per_row or usual(source, call)
     if not bounds and source.finds_bounds:
         bounds = found_positive(source, call)
+    if not bounds:
+        _refuse_not_positive(source, call, "bounds_missing", f"{call.name} has no bounds.")
     bounds = row_bounds(source, replace(call, bounds=replace(call.bounds, per_row=bounds)))
     if bounds[0] <= 0.0:
-        ends = blanks.pair((blanks.LEAST_POSITIVE, f"{bounds[1]:.15g}"))
-        named = f"contribution_bounds_per_row => {ends}"
-        text = called_with(call.node, call.function, unquoted(call.value), named)
-        source.refuse(
-            "bounds_invalid",
-            call.node,
-            f"{call.name} is of values above 0, and its bounds begin at {bounds[0]:.15g}.",
-            f"Write {text}. Values below the lower bound count as that bound.",
-        )
+        message = f"{call.name} is of values above 0, and its bounds begin at {bounds[0]:.15g}."
+        _refuse_not_positive(source, call, "bounds_invalid", message)
     rows = read_count(source, replace(call, bounds=CallBounds(norm=call.bounds.norm)))
     (counted,) = rows.estimate.value.linears
     ends = math.log(bounds[0]), math.log(bounds[1])
@@ -203,3 +198,10 @@ def read_geometric_mean(source: AggregateSource, call: Call) -> Aggregate:
     mean = GeometricMean(bounds, Ratio(ends, Linear(total, 0.0), counted, middle))
     found = value_bounds(source, call, "per_row", bounds, usual(source, call))
     return Aggregate(Estimate(call.name, mean, "DOUBLE", value_bounds=found), call.weight)
+
+
+def _refuse_not_positive(source: AggregateSource, call: Call, code: str, message: str) -> NoReturn:
+    """Refuse a geometric mean without bounds above 0."""
+    ends = blanks.pair((blanks.LEAST_POSITIVE, blanks.VALUES[1]))
+    text = called_with(call.node, call.function, unquoted(call.value), f"contribution_bounds_per_row => {ends}")
+    source.refuse(code, call.node, message, f"Write {text}. Values below the lower bound count as that bound.")

@@ -52,6 +52,8 @@ def _cure(node: exp.Expr) -> str:
             form = "per_group"
         if argument.this.name.lower() != "weight":
             argument.pop()
+    if kind_of_call(call) == PAIRS:
+        return with_bounds(call, blanks.PAIRS, form)
     return with_bounds(call, blanks.pair(blanks.SUMS if form == "per_group" else blanks.VALUES), form)
 
 
