@@ -47,6 +47,10 @@ _SQUARES: dict[str, tuple[bool, bool]] = {
 }
 """Whether an aggregate of pairs (y, x) divides by the variance of y, and of x."""
 
+_POSITIVE = blanks.pair((blanks.LEAST_POSITIVE, blanks.VALUES[1]))
+BLANK_BOUNDS = dict.fromkeys(_SQUARES, blanks.PAIRS) | dict.fromkeys(("geomean", "geometric_mean"), _POSITIVE)
+"""Blanks of the bounds of a row, by the name of the aggregate."""
+
 
 def read_moments(source: AggregateSource, call: Call) -> Aggregate:
     """A covariance, a correlation, or a number of the line through pairs of values."""
@@ -202,6 +206,5 @@ def read_geometric_mean(source: AggregateSource, call: Call) -> Aggregate:
 
 def _refuse_not_positive(source: AggregateSource, call: Call, code: str, message: str) -> NoReturn:
     """Refuse a geometric mean without bounds above 0."""
-    ends = blanks.pair((blanks.LEAST_POSITIVE, blanks.VALUES[1]))
-    text = called_with(call.node, call.function, unquoted(call.value), f"contribution_bounds_per_row => {ends}")
+    text = called_with(call.node, call.function, unquoted(call.value), f"contribution_bounds_per_row => {_POSITIVE}")
     source.refuse(code, call.node, message, f"Write {text}. Values below the lower bound count as that bound.")
