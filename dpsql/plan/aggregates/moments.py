@@ -11,6 +11,7 @@ once. A distance is at most the radius of its bounds, and a product at most the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn, cast
 
@@ -56,8 +57,7 @@ def read_moments(source: AggregateSource, call: Call) -> Aggregate:
     """A covariance, a correlation, or a number of the line through pairs of values."""
     function = cast("PairFunction", call.function)
     values = _values(source, call)
-    given = call.bounds.of_pair or (None, None)
-    bounds = [_bounds(source, value, pair) for value, pair in zip(values, given, strict=True)]
+    bounds = _bounds(source, call, values)
     radii = [(high - low) / 2.0 for low, high in bounds]
     largest = (radii[0] ** 2, radii[1] ** 2, radii[0] * radii[1])
     if not all(representable((0.0, most)) for most in largest):
@@ -93,24 +93,31 @@ def _values(source: AggregateSource, call: Call) -> tuple[Call, Call]:
     return found[0], found[1]
 
 
-def _bounds(source: AggregateSource, call: Call, given: Bounds | None) -> Bounds:
-    """Return the bounds of one value: those that the call names, that follow from domains, or that AUTO finds."""
-    pair = given or usual(source, call)
-    if not pair and source.finds_bounds:
-        pair = found_extremes(source, call, "per_row")
-    if not pair:
-        _refuse_unbounded(source, call)
-    return row_bounds(source, replace(call, bounds=CallBounds(per_row=pair, norm=call.bounds.norm)))
+def _bounds(source: AggregateSource, call: Call, values: tuple[Call, Call]) -> list[Bounds]:
+    """Return the bounds of both values: those that the call names, that follow from domains, or that AUTO finds."""
+    given = call.bounds.of_pair or (usual(source, values[0]), usual(source, values[1]))
+    missing = [value for value, pair in zip(values, given, strict=True) if not pair]
+    if missing and not source.finds_bounds:
+        _refuse_unbounded(source, call, missing)
+    found = []
+    for value, pair in zip(values, given, strict=True):
+        name = f"{unquoted(value.value)} in {call.name}"
+        per_row = pair or found_extremes(source, value, "per_row", name=name)
+        bounds = CallBounds(per_row=per_row, norm=call.bounds.norm)
+        found.append(row_bounds(source, replace(value, bounds=bounds)))
+    return found
 
 
-def _refuse_unbounded(source: AggregateSource, call: Call) -> NoReturn:
+def _refuse_unbounded(source: AggregateSource, call: Call, missing: Sequence[Call]) -> NoReturn:
+    """Refuse a call of which values have no bounds."""
     text = with_bounds(call.node, blanks.PAIRS, "per_row")
+    columns = dict.fromkeys(column for value in missing for column in undeclared(source, value.value))
     declarations = [
-        f"CALL dp_domain('{table}', '{column}', bounds := [{', '.join(blanks.VALUES)}])"
-        for table, column in undeclared(source, call.value)
+        f"CALL dp_domain('{table}', '{column}', bounds := [{', '.join(blanks.VALUES)}])" for table, column in columns
     ]
     declare = f" or declare {' and '.join(declarations)}" if declarations else ""
-    message = f"{call.name} has no bounds of {unquoted(call.value)}."
+    named = " and ".join(dict.fromkeys(unquoted(value.value) for value in missing))
+    message = f"{call.name} has no bounds of {named}."
     source.refuse("bounds_missing", call.node, message, f"Write {text}{declare}.", f"Write {text}.")
 
 
