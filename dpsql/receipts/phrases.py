@@ -196,7 +196,11 @@ def interval_of(bounds: tuple[float, float], *, are_times: bool) -> str:
 
     >>> interval_of((0.0, 500.0), are_times=False), interval_of((0.0, 86400.0), are_times=True)
     ('[0, 500]', '[1970-01-01, 1970-01-02]')
+    >>> interval_of((-math.inf, math.inf), are_times=False)
+    'the number line'
     """
+    if math.isinf(bounds[0]) and math.isinf(bounds[1]):
+        return "the number line"
     if not are_times:
         return f"[{bounds[0]:,.9g}, {bounds[1]:,.9g}]"
     low, high = (str(np.datetime64(round(end), "s")).replace("T", " ").removesuffix(" 00:00:00") for end in bounds)

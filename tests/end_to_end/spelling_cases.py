@@ -39,7 +39,7 @@ class SpelledText:
 _KEYS = (
     "t.store",
     "t.quantity > 3",
-    "strftime(t.day, '%G')",
+    "strftime(date_trunc('quarter', t.day) + INTERVAL 40 DAY, '%G')",
     "time_bucket(INTERVAL 1 YEAR, t.day)",
     "strlen(i.category)",
     "replace(i.brand, 'o', 'oo')",
