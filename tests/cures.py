@@ -9,8 +9,10 @@ these forms:
     leave a, b and c out              options that are taken away, if these are names of options
     name => value                     an argument of the call at the refusal's place, instead of arguments like it
     f(…) [FILTER (…)] [OVER (…)]      instead of the call at the refusal's place
+    a + b, CASE …, x in its place     an expression, likewise; it ends at a comma or a word of the sentence
+    x, f(…) with GROUP BY x [ORDER …] likewise, and the clauses that the text then has
     ORDER BY … LIMIT n                at the end of the text, or instead of the clauses that are there
-    SELECT …                          instead of the whole text
+    SELECT …, WITH …, FROM dp_…(…)    instead of the whole text
 
 What stands between words otherwise is an example, and no cure. A value in a cure may be a blank, as in
 ``max_rows_per_group := <most rows of one unit in one group>``. `filled` puts a value in place of each blank.
@@ -26,15 +28,22 @@ from typing import Any
 from dpsql.errors import Span
 from dpsql.model.private_query import OPTION_NAMES
 from dpsql.operations import blanks
+from dpsql.sql.options import OF_THE_POLICY
 
 _VERB = re.compile(r"\b(?:[Ww]rite|[Aa]dd|[Dd]eclare) (?=\S)|(?=\bCALL dp_)|(?=\bOPTIONS \()|(?=\b\w+\([^)]*=>)")
 _LEAVE = re.compile(r"\bleave ([\w ,=]+?) out\b", re.IGNORECASE)
 _CALL = re.compile(r"(\w+) ?\(")
 _OPTIONS = re.compile(r"(?:SELECT WITH DIFFERENTIAL_PRIVACY )?OPTIONS \(")
+_TEXT = re.compile(r"SELECT .*\S FROM \w|WITH .*SELECT |FROM dp_|SELECT (?!WITH )")
 _INSTEAD = re.compile(r" in place of (\w+(?:, \w+)*(?: and \w+)?)")
 _ARGUMENT = re.compile(r"(\w+) => ")
 _CLAUSES = re.compile(r"(?:ORDER BY .*? )?LIMIT \d+")
-_AFTER_CALL = re.compile(r"\s*(?:FILTER|OVER)\s*\(", re.IGNORECASE)
+_AFTER_CALL = re.compile(r"\s*(?:FILTER|OVER|WITHIN GROUP)\s*\(", re.IGNORECASE)
+_GROUPED = re.compile(r"(.+?) with (GROUP BY .+?)(?:\.(?: |$)|, and )")
+_EXPRESSION = re.compile(r"[(\d]|CASE |INTERVAL |DATE '|-?[\w.]+ (?:[-+*/<>&]|IS |LIKE |ILIKE |NOT )|\S.* in its place")
+"""Beginnings of an expression that is no call."""
+_OPERATOR = re.compile(r" (?:[-+*/<>=&]+|IS|LIKE|ILIKE|NOT) ")
+_END = re.compile(r"\.(?: |$)|[,;:] | (?:for|if|to|once|with|in|and|or|near|where|WHERE)\b")
 
 
 VALUES_OF_BLANKS = {
@@ -47,7 +56,7 @@ VALUES_OF_BLANKS = {
     **dict(zip(blanks.SUMS, ("0", "500"), strict=True)),
     **dict(zip(blanks.DAYS, ("DATE '2020-01-01'", "DATE '2030-01-01'"), strict=True)),
     **dict(zip(blanks.LEVELS, ("0.01", "1"), strict=True)),
-    blanks.KEYS: "1, 2",
+    blanks.KEYS: "'1', '2'",
     blanks.LARGEST_GROUPS: "200",
     blanks.EPSILON: "0.5",
     blanks.RHO: "0.5",
@@ -113,7 +122,7 @@ def cures_of(hint: str) -> Iterator[Cure]:
             given += " ".join(cure.sql)
     for found in _LEAVE.finditer(hint):
         names = re.split(r", | and ", found[1])
-        if set(names) <= set(OPTION_NAMES):
+        if set(names) <= {*OPTION_NAMES, *OF_THE_POLICY}:
             yield Cure("leave out", tuple(names))
 
 
@@ -124,13 +133,13 @@ def _cure(rest: str) -> Cure:
             calls.append(_balanced(rest, rest.index("(")))
             rest = rest[len(calls[-1]) :].removeprefix(" and ")
         return Cure("declare", tuple(calls))
+    if _TEXT.match(rest):
+        return Cure("text", (re.split(r"\.(?: |$)| for those ", rest)[0],))
     if found := _OPTIONS.match(rest):
         whole = _balanced(rest, found.end() - 1)
         instead = _INSTEAD.match(rest, len(whole))
-        left = [name for name in re.split(r", | and ", instead[1]) if name in OPTION_NAMES] if instead else []
+        left = re.split(r", | and ", instead[1]) if instead else []
         return Cure("options", (whole[found.end() - 9 :], *left))
-    if rest.startswith("SELECT "):
-        return Cure("text", (re.split(r"\.(?: |$)| for those ", rest)[0],))
     if found := _CLAUSES.match(rest):
         return Cure("clauses", (found[0],))
     if found := _ARGUMENT.match(rest):
@@ -139,9 +148,25 @@ def _cure(rest: str) -> Cure:
             return Cure("argument", (found[1], value[: value.index(">") + 1]))
         value = _balanced(value, 0) if value.startswith("(") else re.match(r"[\w.]+", value)[0].rstrip(".")  # type: ignore[index]
         return Cure("argument", (found[1], value))
+    if found := _GROUPED.match(rest):
+        return Cure("grouped", (found[1], found[2]))
     if found := _CALL.match(rest):
-        return Cure("call", (_whole_call(rest, 0),))
+        call = _whole_call(rest, 0)
+        return Cure("call", (_expression(rest) if _OPERATOR.match(rest, len(call)) else call,))
+    if _EXPRESSION.match(rest):
+        return Cure("call", (_expression(rest),))
     raise NotACureError(f"no form: {rest!r}")
+
+
+def _expression(text: str) -> str:
+    """Return the expression that a text begins with: what stands before the first word of the sentence."""
+    depth, quoted = 0, False
+    for place, letter in enumerate(text):
+        quoted ^= letter == "'"
+        depth += 0 if quoted else (letter in "([") - (letter in ")]")
+        if not depth and not quoted and _END.match(text, place):
+            return text[:place]
+    return text
 
 
 def _balanced(text: str, opening: int) -> str:
@@ -203,10 +228,26 @@ def mended(question: Question, cure: Cure, span: Span | None) -> Question:
             begins = cure.sql[0].split()[0]
             cut = re.search(rf"\b{begins}\b(?!.*\))", text, re.IGNORECASE)
             return Question(f"{(text[: cut.start()] if cut else text).rstrip()} {cure.sql[0]}", options)
+    if span and not _CALL.search(text[span.start : span.end + 1]) and text[span.start : span.end].isidentifier():
+        # a word that other databases call without parentheses
+        return Question(text[: span.start] + cure.sql[0] + text[span.end :], options)
     start = _call_at(text, span)
     call = _whole_call(text, start)
+    if cure.form == "grouped":
+        return Question(_grouped(text[:start] + cure.sql[0] + text[start + len(call) :], cure.sql[1]), options)
     new = cure.sql[0] if cure.form == "call" else _with_argument(call, *cure.sql)
     return Question(text[:start] + new + text[start + len(call) :], options)
+
+
+def _grouped(text: str, clauses: str) -> str:
+    """Return a text with GROUP BY, or with more keys in the one that it has; ORDER BY and LIMIT come at the end."""
+    keys, *order = clauses.removeprefix("GROUP BY ").partition(" ORDER BY ")
+    if order[0]:
+        text = re.sub(r"(?: ORDER BY| LIMIT)(?!.*\)).*$", "", text)
+    found = re.search(r"\bGROUP BY .+?(?= HAVING| ORDER BY| LIMIT|$)", text)
+    before = re.search(r"(?= HAVING| ORDER BY| LIMIT|$)", text)
+    place = found.end() if found else before.start() if before else len(text)
+    return f"{text[:place]}{',' if found else ' GROUP BY'} {keys}{text[place:]}{''.join(order)}"
 
 
 def _call_at(text: str, span: Span | None) -> int:

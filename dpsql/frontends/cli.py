@@ -250,7 +250,7 @@ COMMANDS = (
     Command(
         "serve",
         "dpsql.frontends.commands.service",
-        "answer analysts over HTTP who must not see rows; see docs/server.md",
+        "answer analysts over HTTP who must not see rows",
         (*_DATABASE, *_SERVE),
     ),
     Command(

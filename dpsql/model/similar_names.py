@@ -21,13 +21,14 @@ def as_written(name: str) -> str:
     return unquoted(exp.to_identifier(name))
 
 
-def did_you_mean(name: str, known: Iterable[str], form: str = "{}") -> str:
+def did_you_mean(name: str, known: Iterable[str], form: str = "{}", least: float = _LEAST_ALIKE) -> str:
     """Return the question whether a similar name was meant, or an empty text if no known name is similar.
 
     Args:
         name: as written.
         known: the names that may be told to whoever asks, as they are written in a query.
         form: how a name is written in the query; ``{}`` stands for it.
+        least: how much two names are alike at least, from 0 to 1.
 
     >>> did_you_mean("vists", ["visits", "bills"])
     'Did you mean visits?'
@@ -38,6 +39,6 @@ def did_you_mean(name: str, known: Iterable[str], form: str = "{}") -> str:
     if len(name) > _MOST_LETTERS:
         return ""
     by_folded = {folded(one.replace('"', "")): one for one in known}
-    found = difflib.get_close_matches(folded(name), by_folded, _MOST_SHOWN, _LEAST_ALIKE)
+    found = difflib.get_close_matches(folded(name), by_folded, _MOST_SHOWN, least)
     shown = " or ".join(form.format(by_folded[one]) for one in found)
     return f"Did you mean {shown}?" if shown else ""

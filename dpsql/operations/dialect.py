@@ -30,6 +30,8 @@ MAX_NODES = 100_000
 
 _E = TypeVar("_E", bound=exp.Expr)
 _PLAIN_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_SETS = {TokenType.CUBE, TokenType.ROLLUP, TokenType.GROUPING_SETS}
+_MOST_WRITTEN = 60
 TOO_DEEP = "the query is nested too deeply"
 
 
@@ -69,8 +71,20 @@ AGGREGATE_NODES: tuple[tuple[str, type[exp.AggFunc], tuple[str, ...]], ...] = (
 
 With these they are calls by name.
 """
-CALLED_BY_NAME = ("median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile")
+CALLED_BY_NAME = (
+    *("median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile"),
+    *("geomean", "geometric_mean"),
+    *("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept", "regr_r2"),
+)
 """Private aggregates that are calls by name always."""
+_WITHOUT_TEXT = (
+    "approx_quantiles", "approx_top_k", "array_insert", "array_remove_at", "array_union_agg", "collation", "compress",
+    "datetime", "decompress_binary", "decompress_string", "decrypt", "decrypt_raw", "editdist3", "encrypt",
+    "encrypt_raw", "last_day_of_month", "levenshtein", "minhash", "number_to_str", "parse_ip", "parse_url", "rand",
+    "random", "sha2", "sort_array", "soundex", "timestamp_diff", "timestampdiff", "to_binary", "to_char",
+    "to_double", "to_number",
+)  # fmt: skip
+"""Functions that sqlglot cannot always write as DuckDB SQL, or reads wrongly. They are calls by name, too."""
 
 
 class PrivateParser(DuckDBParser):
@@ -83,7 +97,7 @@ class PrivateParser(DuckDBParser):
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         **DuckDBParser.FUNCTIONS,
         **{spelling: _builder(name, node) for name, node, spellings in AGGREGATE_NODES for spelling in spellings},
-        **{name.upper(): _builder(name) for name in CALLED_BY_NAME},
+        **{name.upper(): _builder(name) for name in (*CALLED_BY_NAME, *_WITHOUT_TEXT)},
     }
 
     QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {
@@ -141,9 +155,9 @@ class PrivateParser(DuckDBParser):
         return call
 
     def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
-        token = self._curr
         if this is None or not self._match_text_seq("AT", "TIME", "ZONE"):
             return this
+        token = self._tokens[self._index - 3]
         zone = self._parse_unary()
         if zone is None:
             self.raise_error("AT TIME ZONE needs a zone, as in AT TIME ZONE 'Europe/Berlin'")
@@ -193,6 +207,28 @@ class PrivateParser(DuckDBParser):
             name = option.name if isinstance(option, exp.Column) else "name"
             self.raise_error(f"an option is given with =. Write {name} = {value}")
         return option
+
+
+class GroupingSetsParser(PrivateParser):
+    """The parser of a text with grouping sets, whose terms are expressions of any kind, as in ``ROLLUP (x > 1, y)``.
+
+    sqlglot reads no comparison there, and no condition.
+    """
+
+    KINDS: ClassVar[dict[TokenType, type[exp.Cube | exp.Rollup]]] = {
+        TokenType.CUBE: exp.Cube,
+        TokenType.ROLLUP: exp.Rollup,
+    }
+
+    def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+        kind = self.KINDS.get(self._curr.token_type) if self._curr and not with_prefix else None
+        if kind is None:
+            return super()._parse_cube_or_rollup(with_prefix)
+        self._advance()
+        return self.expression(kind(expressions=self._parse_wrapped_csv(self._parse_disjunction)))
+
+    def _parse_grouping_set(self) -> exp.Expr | None:
+        return self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
 
 
 class PrivateDuckDB(DuckDB):
@@ -250,9 +286,10 @@ def parse_statement(text: str) -> exp.Expr:
         for token in tokens:
             # sqlglot obeys comments: some rename functions, some write into the tree
             token.comments.clear()
-        statements = [tree for tree in dialect.parser(max_nodes=MAX_NODES).parse(tokens, text) if tree is not None]
+        kind = GroupingSetsParser if _SETS & {token.token_type for token in tokens} else PrivateParser
+        statements = [one for one in kind(dialect=dialect, max_nodes=MAX_NODES).parse(tokens, text) if one is not None]
     except SqlglotError as error:
-        raise _blank_error(tokens, text) or _parse_error(error, text) from None
+        raise _blank_error(tokens, text) or options_error(text) or _parse_error(error, text) from None
     except RecursionError:
         raise ParseError(TOO_DEEP) from None
     except (ValueError, AttributeError):
@@ -271,6 +308,26 @@ def _blank_error(tokens: Sequence[Token], text: str) -> ParseError | None:
     names = " and ".join(dict.fromkeys(text[start:end] for start, end in places))
     hint = "Write a value that you know in place of the words and their brackets."
     return ParseError(f"fill in {names}.", span_at(text, *places[0]), hint=hint)
+
+
+def options_error(text: str) -> ParseError | None:
+    """Return the error of a text whose OPTIONS are in the wrong place. Return None if they are not."""
+    from dpsql.operations.option_place import moved_options  # noqa: PLC0415 — only if a text is refused
+
+    try:
+        found = moved_options(PrivateDuckDB().tokenize(text), text)
+    except SqlglotError:
+        return None
+    if not found:
+        return None
+    start, end, moved = found
+    hint = f"Write {moved}."
+    try:
+        parse_statement(moved)
+    except ParseError:
+        # something else is wrong with the text, too
+        hint = "Their place is between SELECT and the select list."
+    return ParseError("OPTIONS (…) follow SELECT WITH DIFFERENTIAL_PRIVACY.", span_at(text, start, end), hint=hint)
 
 
 def _parse_error(error: SqlglotError, text: str) -> ParseError:
@@ -318,7 +375,7 @@ def to_sql(node: exp.Expr) -> str:
             unsupported_level=ErrorLevel.RAISE,
         )
     except SqlglotError:
-        raise ParseError(f"{type(node).__name__} cannot be written as DuckDB SQL") from None
+        raise ParseError(f"{written(node)} cannot be written as DuckDB SQL.") from None
 
 
 def unquoted(node: exp.Expr) -> str:
@@ -354,7 +411,7 @@ def written(node: exp.Expr) -> str:
         # a message has no room for options
         select.set("hint", None)
     text = unquoted(copied)
-    return text if len(text) <= 60 else type(node).__name__
+    return text if len(text) <= _MOST_WRITTEN else f"{text[: _MOST_WRITTEN - 1].rstrip()}…"
 
 
 def quote(identifier: str) -> str:

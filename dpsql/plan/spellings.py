@@ -59,17 +59,13 @@ def _private_form(node: exp.Expr, keys: set[str], *, with_extremes: bool) -> exp
         case exp.ApproxDistinct():
             value = call.this if isinstance(call.this, exp.Distinct) else exp.Distinct(expressions=[call.this])
             return form(_placed(exp.Count(this=value.copy()), call))
-        case exp.Anonymous(expressions=[value, exp.Array() as shares, *others]) if call.name.lower() in _QUANTILES:
+        case exp.Anonymous(expressions=[value, exp.Array() as shares, *others]) if _is_quantile(call):
             return _listed(call.name.lower(), value, shares, others, call, form)
-        case exp.IgnoreNulls(this=exp.AnyValue(this=value)) if call is node and _plain(value) in keys:
-            return value.copy()
+        case exp.IgnoreNulls(this=exp.AnyValue()) if call is node and _plain(call.this.this) in keys:
+            key: exp.Expr = call.this.this.copy()
+            return key
         case exp.Min() | exp.Max() if with_extremes and isinstance(call.args.get("count"), exp.Kwarg | None):
-            named = [call.args["count"]] if call.args.get("count") else []
-            extreme = _EXTREMES[type(call)]
-            share = exp.Literal.number(EXTREMES[extreme])
-            quantile = _placed(_called("quantile_cont", call.this, share, *named, *call.expressions), call)
-            quantile.meta[EXTREME] = extreme
-            return form(quantile)
+            return form(_quantile_of_extreme(call))
     return None
 
 
@@ -80,12 +76,24 @@ def _unfiltered(node: exp.Expr) -> tuple[exp.Expr, _Form]:
     return node.this, lambda call: exp.Filter(this=call, expression=node.expression.copy())
 
 
+def _quantile_of_extreme(call: exp.Expr) -> exp.Expr:
+    """Return the quantile that stands for a minimum or maximum of rows, with the bounds that the call names."""
+    extreme, named = _EXTREMES[type(call)], [part for part in (call.args.get("count"), *call.expressions) if part]
+    quantile = _placed(_called("quantile_cont", call.this, exp.Literal.number(EXTREMES[extreme]), *named), call)
+    quantile.meta[EXTREME] = extreme
+    return quantile
+
+
+def _is_quantile(call: exp.Anonymous) -> bool:
+    return call.name.lower().removeprefix("dp_") in _QUANTILES
+
+
 def _percentile(group: exp.WithinGroup, form: _Form) -> exp.Expr | None:
     """Return the quantile that a percentile WITHIN GROUP is; None if the call has another form."""
     call, terms = group.this, group.expression.expressions
     function = _SHARES.get(type(call), "")
     parts = [call.this, call.args.get("expression")] if function else list(call.expressions)
-    if isinstance(call, exp.Anonymous) and call.name.lower() in _QUANTILES:
+    if isinstance(call, exp.Anonymous) and _is_quantile(call):
         function = call.name.lower()
     if not function or len(terms) != 1 or not parts:
         return None

@@ -142,7 +142,9 @@ def unknown_domains(table: pa.Table, layout: Layout | None) -> dict[str, str]:
 
 
 def has_computed_numbers(table: pa.Table, layout: Layout | None, columns: Sequence[ColumnReceipt]) -> bool:
-    """Return whether an answer has a number, or a list of numbers, that is no key and not the aggregate asked for.
+    """Return whether an answer has a number, a time or a list of numbers that is no key and no aggregate by itself.
+
+    A quantile in place of an extreme is none.
 
     Args:
         table: the answer.
@@ -153,7 +155,7 @@ def has_computed_numbers(table: pa.Table, layout: Layout | None, columns: Sequen
     if layout is None:
         return False
     asked = {*layout.keys, *(one.name for one in columns if IN_PLACE_OF not in one.aggregate)}
-    return any(_is_number(getattr(one.type, "value_type", one.type)) for one in table.schema if one.name not in asked)
+    return any(_is_measured(one.type) for one in table.schema if one.name not in asked)
 
 
 def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, column: str | None, rows: int) -> Bars:
@@ -245,15 +247,17 @@ def table_columns(table: pa.Table, layout: Layout | None, too_low: Collection[st
 def rounded(table: pa.Table, layout: Layout | None) -> pa.Table:
     """Return the table as it is printed: each number with two digits of the narrowest half of its intervals.
 
-    Ends of these intervals are rounded alike. A number that says nothing is NULL. Other columns are as they are.
+    Ends of these intervals are rounded alike. A number that says nothing is NULL. Numbers in lists have four digits.
+    Other columns are as they are.
     """
     table = told(table, layout)
     ends = [] if layout is None else [(name, layout.interval(name)) for name in table.column_names]
     intervals = {name: interval for name, interval in ends if interval}
     for place, shown in enumerate(table.schema):
-        column = table.column(place)
         if not pa.types.is_floating(shown.type):
+            table = _with_short_numbers(table, place) if pa.types.is_list(shown.type) else table
             continue
+        column = table.column(place)
         own = (
             one
             for name, one in intervals.items()
@@ -265,6 +269,15 @@ def rounded(table: pa.Table, layout: Layout | None) -> pa.Table:
         if halves.size:
             table = table.set_column(place, shown, pc.round(column, digits_of(float(halves.min()))))
     return table
+
+
+def _with_short_numbers(table: pa.Table, place: int) -> pa.Table:
+    """Return a table in which the numbers of a column of lists have four digits that count."""
+    shown, lists = table.schema.field(place), table.column(place).to_pylist()
+    if not pa.types.is_floating(shown.type.value_type):
+        return table
+    short_lists = [one and [value if value is None else float(f"{value:.4g}") for value in one] for one in lists]
+    return table.set_column(place, shown, pa.array(short_lists, shown.type))
 
 
 def _layout_of(table: pa.Table) -> Layout:
@@ -306,6 +319,10 @@ def _seconds(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
 
 def _floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
     return to_numpy(pc.cast(column, pa.float64(), safe=False))
+
+
+def _is_measured(kind: pa.DataType) -> bool:
+    return _is_number(getattr(kind, "value_type", kind)) or bool(pa.types.is_temporal(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:

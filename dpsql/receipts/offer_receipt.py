@@ -12,17 +12,7 @@ from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.too_little import delta_for_threshold, fits_window
 from dpsql.model.auto_level import AutoLevel
-from dpsql.model.estimates import (
-    EXTREMES,
-    IN_PLACE_OF,
-    AnyUnit,
-    BoundedValue,
-    NotFound,
-    NoValue,
-    Quantile,
-    Ratio,
-    Spread,
-)
+from dpsql.model.estimates import EXTREMES, IN_PLACE_OF, AnyUnit, BoundedValue, NotFound, NoValue, Quantile
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Norm, Statistic
 from dpsql.model.identity import part_hash
 from dpsql.model.private_query import AutoGroups, Buckets, FrameQuery
@@ -210,7 +200,7 @@ def _rows_notes(query: FrameQuery, rows: int, level: str) -> Iterator[str]:
     columns = [
         one.name
         for one in query.estimates
-        if isinstance(one.value, Quantile | Ratio | Spread)
+        if isinstance(one.value, BoundedValue)
         and any(linear.statistic and linear.statistic.row_cap for linear in one.value.linears)
     ]
     if columns and not query.has_one_row:

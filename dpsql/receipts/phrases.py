@@ -247,13 +247,14 @@ def extremes(notes: Sequence[str]) -> list[str]:
     """Return wordings of the columns that are quantiles in place of extremes; none if no note says so.
 
     >>> extremes([words.EXTREME.format(columns="low", quantile="1 %", extreme="minimum")])
-    ['low: 1 % quantile of the rows, not the minimum', 'quantiles of the rows, not the minimum']
+    ['low: 1 % quantile of the rows, not the minimum', 'quantile of the rows, not the minimum']
     """
-    found = [note for note in notes if _OF_ROWS in note]
+    found = [note.partition(_OF_ROWS) for note in notes if _OF_ROWS in note]
     if not found:
         return []
-    names = listed(list(dict.fromkeys(note.rpartition(_OF_ROWS)[2] for note in found)))
-    return ["; ".join(found), screen_words.EXTREMES.format(extremes=names)]
+    not_these = screen_words.EXTREMES.format(extremes=listed([extreme for _, _, extreme in found]))
+    named = ", ".join(begin for begin, _, _ in found)
+    return [f"{named} {not_these}", not_these]
 
 
 def shortfall(note: str) -> str:

@@ -177,11 +177,11 @@ class Screen:
                 yield Part("within", left_out_words.within_wordings(within))
             if nulls and not places.joins_nulls:
                 yield Part("null", nulls, places.first)
-            without = phrases.no_interval(receipt.notes) if self.has_others or not self.printed.has_half_widths else []
-            if error := self._error_beside(without) if without else self._error():
+            beside = self.has_others or not self.printed.has_half_widths
+            if error := self._error_beside(places) if beside else self._error():
                 also = [self._also_null()] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))
-            yield from self._extremes() if self.has_others else ()
+            yield from self._extremes(places) if self.has_others else ()
             yield from self._bounds_parts(places)
         # a note that has a line does not count; one with the reason of NULL does if it is not printed
         count = self._unsaid(places) + sum(
@@ -195,9 +195,9 @@ class Screen:
         if count and not places.joins_notes:
             yield Part("notes", [screen_words.NOTES_ALONE.format(count=count, receipt_at=self.receipt_at)])
 
-    def _extremes(self) -> Iterator[Part]:
-        """Yield which columns are quantiles in place of extremes."""
-        if found := phrases.extremes(self.receipt.notes):
+    def _extremes(self, places: _Arrangement) -> Iterator[Part]:
+        """Yield which columns are quantiles in place of extremes, if there is room for a line."""
+        if places.others and (found := phrases.extremes(self.receipt.notes)):
             yield Part("extreme", found)
 
     def _too_low(self, places: _Arrangement) -> Iterator[Part]:
@@ -286,15 +286,19 @@ class Screen:
         elif unbounded:
             yield from self._sentences([*unbounded, *sentences], screen_words.NULLS)
 
-    def _error_beside(self, without: Sequence[str]) -> list[str]:
-        """Return wordings of the coverage of intervals beside numbers that have none."""
-        printed = self.printed
+    def _error_beside(self, places: _Arrangement) -> list[str]:
+        """Return wordings of the coverage of intervals, beside numbers without one and quantiles without a line."""
+        printed, known, without = self.printed, self._error(), phrases.no_interval(self.receipt.notes)
+        extremes = [] if places.others else phrases.extremes(self.receipt.notes)
+        if not (without or extremes):
+            return known
         if not (printed.has_half_widths or printed.has_ends or printed.end_columns):
             # the widths of numbers that the answer does not show would seem to be those of numbers that it shows
-            return list(without[:1])
-        known = self._error()
+            return (without or extremes)[:1]
         known.append(known[-1].replace(screen_words.PROBABILITY, screen_words.PROBABILITY_SHORT))
-        return [f"{one}; {other}" for other in without for one in known]
+        if not extremes:
+            return [f"{one}; {other}" for other in without for one in known]
+        return [f"{one}; {other}" for one in extremes for other in (*known, known[-1].partition(",")[0])]
 
     def _error(self) -> list[str]:
         """Return wordings of the coverage of intervals; empty if no interval is known."""

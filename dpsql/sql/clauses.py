@@ -11,13 +11,31 @@ from sqlglot import exp
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import AGGREGATE_NODES, CALLED_BY_NAME, unquoted
 
-PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
+PRIVATE_AGGREGATES = (
+    *("dp_count", "dp_count_if", "dp_sum", "dp_avg", "dp_var_pop", "dp_var_samp", "dp_stddev_pop", "dp_stddev_samp"),
+    *("dp_median", "dp_quantile", "dp_quantile_cont", "dp_quantile_disc", "dp_approx_quantile"),
+    *("dp_bool_or", "dp_bool_and"),
+)
 NAMED_ARGUMENTS = ("contribution_bounds_per_group", "contribution_bounds_per_row", "contribution_norm", "weight")
 _BOUNDS = "contribution_bounds"
 _NAMES: dict[type[exp.Expr], str] = {node: name for name, node, _ in AGGREGATE_NODES}
 AGGREGATE_NAMES = tuple(dict.fromkeys((*_NAMES.values(), *CALLED_BY_NAME)))
 """Names of the aggregates that have a private form, each in one spelling (`plan.aggregates.registry`)."""
 _ANONYMOUS = frozenset((*AGGREGATE_NAMES, *PRIVATE_AGGREGATES))
+OTHER_AGGREGATES = frozenset(
+    (  # noqa: SIM905 — words are shorter than a list
+        "approx_median approx_percentile approx_top_count approx_top_k arbitrary arg_max_null arg_max_nulls_last "
+        "arg_min_null arg_min_nulls_last average averageif avg_if avgif bitstring_agg collect_list "
+        "collect_set combine_aggr count_distinct count_star countdistinct decimal_average entropy every favg "
+        "fsum geomean geometric_mean grouparray histogram histogram_exact iqr json_agg json_group_array "
+        "json_group_object json_group_structure json_object_agg jsonb_agg kahan_sum kurtosis_pop lttb mad "
+        "map_agg median_approx ndv nunique percentile percentile_approx product reservoir_quantile sem "
+        "stddevpop stddevsamp stdevp sum_if sum_no_overflow sumif sumkahan top_k topk total uniq uniqexact "
+        "var variant_group_array variant_group_object varp varpop varsamp wavg weighted_avg wm_concat xmlagg"
+    ).split()
+)
+"""Names of aggregates without a private form that sqlglot does not know; each has a hint (`function_hints`)."""
+_AGGREGATE_CALLS = _ANONYMOUS | OTHER_AGGREGATES
 UNBOUNDED_FUNCTIONS = ("dp_unbounded", "dp_unbounded_low", "dp_unbounded_high")
 WITHIN_TARGET = "dp_within_target"
 INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high", *UNBOUNDED_FUNCTIONS, WITHIN_TARGET)
@@ -30,7 +48,7 @@ OVER_RESULT = "over_result"
 """Mark on windows, and on their functions, that are computed over the noisy result and aggregate no rows."""
 
 
-class ReleasedList(exp.Func):
+class ReleasedList(exp.Expression, exp.Func):
     """A list of released numbers. The parser builds none, so that no text computes lists from rows."""
 
     arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
@@ -43,7 +61,7 @@ def is_aggregate_call(node: exp.Expr) -> bool:
     if node.meta.get(OVER_RESULT):
         return False
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() in _ANONYMOUS
+        return node.name.lower() in _AGGREGATE_CALLS
     return isinstance(
         node, exp.AggFunc | exp.Filter | exp.Window | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
     )

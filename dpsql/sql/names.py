@@ -89,6 +89,7 @@ class _Resolver:
         refusals: collects.
         qualifiers: what its sources are called.
         aliases: those of the select list, in small letters, with what they stand for.
+        select: the select list.
         unfolded: nodes that aliases have put in their places so far.
 
     """
@@ -98,6 +99,7 @@ class _Resolver:
     refusals: Refusals
     qualifiers: set[str]
     aliases: Mapping[str, exp.Expr]
+    select: Sequence[exp.Expr]
     unfolded: int = 0
 
     def resolve(self, node: exp.Expr, *, alias_first: bool = False, seen: frozenset[str] = frozenset()) -> exp.Expr:
@@ -118,7 +120,9 @@ class _Resolver:
                 return exp.null()
             star = part.this if isinstance(part, exp.Column) else part
             if isinstance(star, exp.Star) and (star is not part or not is_aggregate_call(part.parent or part)):
-                self.refusals.add("star", part, "a star would release rows.", "Name keys and aggregates.")
+                from dpsql.sql.function_refusals import refuse_star  # noqa: PLC0415 — only if a text is refused
+
+                refuse_star(part, self.select, self.refusals)
                 return exp.null()
             if isinstance(part, exp.Column):
                 return self._column(part, alias_first=alias_first, seen=seen)
@@ -217,6 +221,9 @@ class _Resolver:
                 first = f"Write {node.name} => {unquoted(given) if given else '…'}, with an arrow."
             else:
                 first = similar_columns(self.schema, node.name)
+            from dpsql.sql.function_refusals import refuse_word  # noqa: PLC0415 — only if a text is refused
+
+            refuse_word(node, self.refusals)
             raise SchemaError(
                 f"there is no column {node.name!r}.",
                 hint=f"{first} Columns are {columns}.".lstrip(),
@@ -241,7 +248,7 @@ def resolve_names(
         inside = (inner for node, _ in clauses.sources if (inner := joined_first(node)))
         qualifiers |= {qualifier_of(source) for inner in inside for source in sources_of(inner)}
     aliases = {item.alias.lower(): item.this for item in clauses.select if isinstance(item, exp.Alias)}
-    resolver = _Resolver(schema, environment.clock, refusals, qualifiers, aliases)
+    resolver = _Resolver(schema, environment.clock, refusals, qualifiers, aliases, clauses.select)
     select = [one for item in clauses.select for one in (resolver.unstarred(item) if clauses.inside else [item])]
     # DuckDB ends a name at the character NUL
     written = [column_name(item).replace("\0", "") for item in select]
@@ -292,7 +299,7 @@ def _grouping(
     if not group:
         return (), ((),)
     for name, value in group.args.items():
-        if value and name not in ("expressions", "all"):
+        if value and name != "expressions" and (name != "all" or group.expressions):
             form = value[0] if isinstance(value, list) else value
             _refuse_group_form(form if isinstance(form, exp.Expr) else group, refusals, inside=inside)
     sets = written_sets(group) if clauses.has_sets and not inside else None

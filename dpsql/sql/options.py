@@ -11,7 +11,7 @@ from dpsql.errors import ParseError
 from dpsql.model.private_query import OPTION_NAMES, QueryOptions
 from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
 from dpsql.model.similar_names import did_you_mean
-from dpsql.operations.dialect import DifferentialPrivacy
+from dpsql.operations.dialect import DifferentialPrivacy, unquoted
 from dpsql.sql.statements import literal_value
 
 GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
@@ -116,6 +116,24 @@ _VALUES: dict[str, _Values] = {
     **{name: _one_of(words) for name, words in _WORDS.items()},
 }
 """Values of every option but the mechanism, whose words are those of the environment."""
+OTHER_SPELLINGS = {
+    **dict.fromkeys(
+        ("max_groups", "max_groups_per_unit", "max_partitions_contributed", "max_groups_per_user"),
+        "max_groups_contributed",
+    ),
+    **dict.fromkeys(("eps", "privacy_budget"), "epsilon"),
+    **dict.fromkeys(
+        ("min_units", "minimum_units", "min_units_per_group", "min_users_per_group"), "min_privacy_units_per_group"
+    ),
+    **dict.fromkeys(("k", "topk"), "top_k"),
+    **dict.fromkeys(("half_width", "margin"), "target_half_width"),
+    **dict.fromkeys(("relative_error", "target_error"), "target_relative_error"),
+    **dict.fromkeys(("confidence_level",), "confidence"),
+    **dict.fromkeys(("unit_column", "privacy_unit"), "privacy_unit_column"),
+}
+"""Options by names that other systems give them."""
+OF_THE_POLICY = ("max_rows", "max_rows_per_group", "max_rows_per_unit", "max_contributions_per_partition")
+"""Names that are arguments of dp_protect, and no options."""
 _WORDED = {*_WORDS, "mechanism", "max_groups_contributed"}
 """Options of which a word may be written in small letters."""
 
@@ -212,14 +230,22 @@ def _refuse_levels(given: set[str], values: Mapping[str, object], hint: exp.Expr
     refuse_combinations(things, known, hint, refusals, max_rho=max_rho, max_epsilon=max_epsilon)
 
 
+def _hint_of_unknown(name: str, value: object, node: exp.Expr | None) -> str:
+    """Return what to write in place of an option that does not exist."""
+    if name in OF_THE_POLICY:
+        return f"Leave {name} out: max_rows_per_group is an argument of dp_protect, which the curator calls."
+    if meant := OTHER_SPELLINGS.get(name):
+        given = unquoted(node.expression) if isinstance(node, exp.EQ) else unquoted(exp.convert(value))
+        return f"Write OPTIONS ({meant} = {given}) in place of {name}."
+    return f"{did_you_mean(name, OPTION_NAMES)} Options are {', '.join(OPTION_NAMES)}.".lstrip()
+
+
 def _check_option(
     name: str, value: object, mechanisms: Sequence[str], node: exp.Expr | None, refusals: Refusals
 ) -> bool:
     """Check that an option can take a value, and note a refusal if it cannot."""
     if name not in OPTION_NAMES:
-        similar = did_you_mean(name, OPTION_NAMES)
-        hint = f"{similar} Options are {', '.join(OPTION_NAMES)}.".lstrip()
-        refusals.add("option", node, f"there is no option {name}.", hint)
+        refusals.add("option", node, f"there is no option {name}.", _hint_of_unknown(name, value, node))
         return False
     accepts, wanted = _one_of(mechanisms) if name == "mechanism" else _VALUES[name]
     valid = accepts(value)

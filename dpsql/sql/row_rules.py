@@ -20,15 +20,8 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
 from dpsql.model.refusals import Refusals
-from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import written
-from dpsql.sql.clauses import (
-    AGGREGATE_NAMES,
-    INTERVAL_FUNCTIONS,
-    PRIVATE_AGGREGATES,
-    ReleasedList,
-    is_interval_call,
-)
+from dpsql.sql.clauses import AGGREGATE_NAMES, INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES, ReleasedList
 
 FUNCTION_EXAMPLES: tuple[str, ...] = (
     "abs(x)", "ceil(x)", "floor(x)", "round(x, 1)", "sign(x)", "sqrt(x)", "ln(x)", "log10(x)", "log2(x)",
@@ -97,13 +90,6 @@ def function_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*of_rows, *AGGREGATE_NAMES, *PRIVATE_AGGREGATES, *INTERVAL_FUNCTIONS)))
 
 
-_OF_GROUPS = (
-    "It is for the select list, HAVING and ORDER BY of the private query that names the aggregate, "
-    "as in count(*) AS n, dp_interval_low(n) AS low."
-)
-_ALLOWED = "Allowed are total functions with a cost that does not depend on the row; see docs/sql.md."
-
-
 def check_row_expression(
     root: exp.Expr, refusals: Refusals, answered: Callable[[exp.Expr], bool] | None = None
 ) -> list[exp.Expr]:
@@ -159,21 +145,13 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
                 f"a cast to {node.to.sql(dialect=DuckDB)} is not allowed here.",
                 "Cast to a scalar type.",
             )
-    elif isinstance(node, exp.AggFunc) and type(node) not in allowed_functions()[0]:
-        refusals.add(
-            "row_function",
-            node,
-            f"{written(node)} cannot stand here: it would aggregate rows.",
-            "Filter rows with WHERE and FILTER, and groups with HAVING.",
-        )
     elif isinstance(node, exp.Func):
         nodes, names = allowed_functions()
         is_allowed = node.name.lower() in names if isinstance(node, exp.Anonymous) else type(node) in nodes
         if not is_allowed:
-            # only a name that sqlglot does not know can be a slip
-            similar = did_you_mean(node.name, function_names()) if isinstance(node, exp.Anonymous) else ""
-            hint = _OF_GROUPS if is_interval_call(node) else f"{similar} {_ALLOWED}".lstrip()
-            refusals.add("row_function", node, f"{written(node)} is not allowed inside a private query.", hint)
+            from dpsql.sql.function_refusals import refuse_row_function  # noqa: PLC0415 — only if a call is refused
+
+            refuse_row_function(node, refusals)
         elif isinstance(node, exp.Anonymous) and node.name.lower() == ZONE_CALL:
             from dpsql.sql.time_zones import check_zone  # noqa: PLC0415 — few queries name a zone
 

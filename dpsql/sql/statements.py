@@ -39,6 +39,8 @@ TABLE_FUNCTIONS = (
 )
 _LARGEST_WHOLE = 2.0**63
 """A longer whole number is read as a floating-point one, as infinity if need be."""
+OF_TEXTS = ("dp_explain", "dp_describe", "dp_query")
+"""The table functions that take a query as text."""
 FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_describe", "dp_tables", "dp_budget", "dp_releases")
 """The table functions that an analyst may call."""
 DECLARATIONS = (

@@ -11,7 +11,20 @@ import dpsql
 from dpsql.receipts import printed_table
 from dpsql.receipts.screen import MOST_CHARACTERS, MOST_LINES
 
-_HEADS = ("nothing", "too", "whole", "missed", "within", "null", "error", "bounds", "price", "groups", "notes")
+_HEADS = (
+    "nothing",
+    "too",
+    "whole",
+    "missed",
+    "within",
+    "null",
+    "error",
+    "extreme",
+    "bounds",
+    "price",
+    "groups",
+    "notes",
+)
 """Words that lines below an answer begin with, in their order."""
 
 

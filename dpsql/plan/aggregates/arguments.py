@@ -15,9 +15,10 @@ from dpsql.model.estimates import Estimate, Linear, NoValue, Sum
 from dpsql.model.frame import Statistic
 from dpsql.model.similar_names import did_you_mean
 from dpsql.operations import blanks
-from dpsql.operations.dialect import to_sql, unquoted, written
+from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.literals import any_time, read_number, read_pair
+from dpsql.plan.aggregates.pairs import PAIRS, bounds_of_pair, refuse_pair
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, require_no_unit, type_name
 from dpsql.plan.aggregates.times import TIMES
 from dpsql.sql.clauses import EXTREME, NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call, without_bounds
@@ -52,7 +53,8 @@ class Aggregate:
 class CallBounds:
     """Bounds that a call names, which of the two pairs AUTO finds, and the norm over all groups of a unit.
 
-    ``are_times`` says whether the bounds are written as dates or timestamps.
+    ``are_times`` says whether the bounds are written as dates or timestamps. ``of_pair`` are those of either value of
+    an aggregate of pairs.
     """
 
     per_group: Bounds | None = None
@@ -60,6 +62,7 @@ class CallBounds:
     auto: str = ""
     norm: float | Literal["AUTO"] | None = None
     are_times: bool = False
+    of_pair: tuple[Bounds, Bounds] | None = None
 
     def with_pair(self, form: str, pair: Bounds | None) -> CallBounds:
         """These bounds with one pair more."""
@@ -80,6 +83,7 @@ class Call:
         bounds: as they are named.
         weight: share of rho over that of a call without one.
         share: of the rows below a quantile; 0 for other aggregates.
+        others: values after the first, of an aggregate of pairs.
 
     """
 
@@ -92,6 +96,7 @@ class Call:
     bounds: CallBounds
     weight: float
     share: float
+    others: tuple[exp.Expr, ...] = ()
 
     @property
     def name(self) -> str:
@@ -138,7 +143,7 @@ class AggregateKind:
     names: tuple[str, ...]
     answers: str
     read: Callable[[AggregateSource, Call], Aggregate]
-    values: Literal["rows", "anything", "numbers", "numbers, dates or timestamps", "truth values"]
+    values: Literal["rows", "anything", "numbers", "numbers, dates or timestamps", "truth values", "pairs of numbers"]
     bounds: tuple[str, ...] = ()
     finds_bounds: bool = False
     share: Literal["", "given", "half"] = ""
@@ -182,7 +187,7 @@ def read_aggregate(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: A
     """
     before = len(source.refusals.found)
     call = _read(node, kinds, source)
-    for part in (call.value, *call.filters):
+    for part in (call.value, *call.others, *call.filters):
         if isinstance(part, exp.Star):
             continue
         if any(is_aggregate_call(inner) for inner in part.walk()):
@@ -206,13 +211,18 @@ def read_aggregate(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: A
     if kind.values in TYPE_HINTS:
         value_type = source.type_of(call.value)
         if not _takes(kind, value_type):
-            message = f"{call.function} takes {kind.values}, not {type_name(value_type)}."
-            source.refuse("value_type", node, message, TYPE_HINTS[kind.values].format(call.function))
+            refuse_type(source, node, call.function, kind.values, value_type)
         call = replace(call, value_type=value_type)
     if call.bounds.are_times != (call.value_type in TIMES) and (call.bounds.per_row or call.bounds.per_group):
         source.note_bounds(node, are_times=call.value_type in TIMES)
         raise RefusedCallError
     return kind.read(source, call)
+
+
+def refuse_type(source: AggregateSource, node: exp.Expr, function: str, values: str, value_type: str) -> NoReturn:
+    """Refuse values of a type that an aggregate does not take."""
+    message = f"{function} takes {values}, not {type_name(value_type)}."
+    source.refuse("value_type", node, message, TYPE_HINTS[values].format(function))
 
 
 def _takes(kind: AggregateKind, value_type: str) -> bool:
@@ -238,38 +248,51 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
         positional = [part.unnest() for part in positional[0].expressions if part is not None] + positional[1:]
     if positional and isinstance(positional[0], exp.Order):
         source.refuse(_ARGUMENT, node, "ORDER BY inside an aggregate changes nothing here.", "Leave it out.")
-    if called != function and kind.values != "rows":
-        if len(positional) != 3 or named:
-            source.refuse(
-                _ARGUMENT,
-                node,
-                f"{called} takes a value and two bounds.",
-                _with_value(node, called, positional, *(blanks.SUMS if called == "dp_sum" else blanks.VALUES)),
-            )
-        given, positional = positional[1:], positional[:1]
+    if called != function and kind.values in VALUES_OF_NUMBERS:
+        given, positional = _split_dp_call(node, called, kind, positional, source, has_named=bool(named))
         bounds = replace(bounds.with_pair(kind.bounds[0], read_pair(node, given, source)), are_times=any_time(given))
     share = _share(node, function, kind, positional, source) if kind.share else 0.0
-    values = positional[:1] if kind.share else positional
-    has_value = bool(values) and not isinstance(values[0], exp.Star)
-    if len(values) > 1 or not (has_value or kind.values == "rows"):
+    values, others = (positional[:1], ()) if kind.share else (positional, tuple(positional[1:]))
+    value = values[0] if values else exp.Star()
+    if len(values) > 1 + (kind.values == PAIRS) or (isinstance(value, exp.Star) and kind.values != "rows"):
+        if kind.values == PAIRS:
+            refuse_pair(source, node, function)
         source.refuse(_ARGUMENT, node, f"{function} takes one value.", _with_value(node, function, values))
     if distinct and kind.no_distinct:
         code, message, hint = kind.no_distinct
         source.refusals.add(code, node, message.format(function), hint)
-    return Call(node, function, values[0] if has_value else exp.Star(), "", distinct, conditions, bounds, weight, share)
+    return Call(node, function, value, "", distinct, conditions, bounds, weight, share, others)
+
+
+def _split_dp_call(
+    node: exp.Expr,
+    called: str,
+    kind: AggregateKind,
+    positional: Sequence[exp.Expr],
+    source: AggregateSource,
+    *,
+    has_named: bool,
+) -> tuple[Sequence[exp.Expr], list[exp.Expr]]:
+    """Return the bounds of a call like dp_sum(x, low, high), and the arguments before them."""
+    shares = ["0.25"] if kind.share == "given" else []
+    before = 1 + len(shares)
+    if len(positional) != before + 2 or has_named:
+        bounds = blanks.SUMS if called == "dp_sum" else blanks.VALUES
+        takes = f"{called} takes a value{', a share' if shares else ''} and two bounds."
+        source.refuse(_ARGUMENT, node, takes, _with_value(node, called, positional, *shares, *bounds))
+    return positional[before:], list(positional[:before])
 
 
 def _refuse_function(node: exp.Expr, call: exp.Expr, source: AggregateSource) -> NoReturn:
-    has_clause = isinstance(call, exp.Window | exp.WithinGroup)
-    hint = "Use count, sum or avg." if has_clause else "Write count(*) in its place, or use sum or avg."
+    from dpsql.sql.function_refusals import refused_call  # noqa: PLC0415 — only if a call is refused
+
+    message, hint = refused_call(node)
     if isinstance(call, exp.Min | exp.Max):
         column = source.schema.column(call.this.name) if isinstance(call.this, exp.Column) else None
-        share = "0.01" if isinstance(call, exp.Min) else "0.99"
-        hint = f"One row decides it. {_with_value(node, 'quantile_cont', [call.this], share)}"
         if column and not is_number(column.type) and column.type not in TIMES:
-            hint = "One row decides it. Group by it, or count its distinct values."
-    name = "a window or ordered set" if has_clause else written(call)
-    source.refuse("aggregate", node, f"{name} has no private form yet.", hint)
+            value = unquoted(call.this)
+            hint = f"Write {value}, {called_with(node, 'count', '*')} with GROUP BY {value}."
+    source.refuse("aggregate", node, message, hint)
 
 
 def _with_value(node: exp.Expr, function: str, values: Sequence[exp.Expr], *others: str) -> str:
@@ -318,6 +341,8 @@ def _bounds(
         form, given = name.removeprefix("contribution_bounds_"), argument.expression
         if isinstance(given, exp.Var) and given.name == "AUTO":
             found = replace(found, auto=form)
+        elif kind.values == PAIRS:
+            found = replace(found, of_pair=bounds_of_pair(argument, function, source))
         elif isinstance(given, exp.Tuple | exp.Array):
             are_times = any_time(given.expressions)
             pair = read_pair(argument, given.expressions, source)

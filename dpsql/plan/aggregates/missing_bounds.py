@@ -11,12 +11,12 @@ import math
 import re
 from dataclasses import replace
 
-from dpsql.model.estimates import ValueBounds
+from dpsql.model.estimates import NotFound, ValueBounds
 from dpsql.model.frame import Statistic
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Call, CallBounds
 from dpsql.plan.aggregates.lattice import Bounds
-from dpsql.plan.aggregates.source import AggregateSource, finite_sql
+from dpsql.plan.aggregates.source import AggregateSource, BoundsNotFoundError, finite_sql
 from dpsql.plan.aggregates.times import TIMES
 
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
@@ -38,6 +38,26 @@ def found_extremes(source: AggregateSource, call: Call, form: str, instead: Boun
 
     """
     return source.found(_extremes(call, form), call.name, instead)
+
+
+def found_positive(source: AggregateSource, call: Call) -> Bounds:
+    """Return the bounds of the values of a row that AUTO found, of an aggregate of values above 0.
+
+    Args:
+        source: what the call is of.
+        call: the call.
+
+    Raises:
+        BoundsNotFoundError: AUTO found none, or such that values may be 0 or less.
+
+    """
+    low, high = found_extremes(source, call, "per_row")
+    if low > 0.0:
+        return low, high
+    if _extremes(call, "per_row") in source.found_bounds:
+        raise BoundsNotFoundError(NotFound("range"))
+    # what stands for bounds that AUTO is yet to find is around 0
+    return high / 2.0, high
 
 
 def value_bounds(source: AggregateSource, call: Call, form: str, bounds: Bounds, usual: Bounds | None) -> ValueBounds:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from dpsql.engine import Engine, Sandbox
@@ -19,6 +21,8 @@ from dpsql.session.declarations.arguments import (
 )
 from dpsql.session.declarations.protection import looser, require_no_looser
 from dpsql.state import Domain, checked
+
+_NUMBER = re.compile(r"-?[\d.]+(?:[eE][-+]?\d+)?")
 
 
 def declare_domain(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
@@ -74,6 +78,7 @@ def _require_types(after: Domain, before: Domain | None, column: Column, engine:
     if after.bounds and after.bounds != before.bounds and not is_number(column.type):
         raise PolicyError(f"{column.name!r} is {column.type}, and bounds are of numbers; leave bounds out")
     if after.keys and after.keys != before.keys:
+        _require_one_kind(after.keys, column)
         # in a database without rows, as every cast for a plan
         with contextlib.closing(Sandbox()) as sandbox:
             key = sandbox.misfit(after.keys, column.type)
@@ -91,6 +96,19 @@ def _require_types(after: Domain, before: Domain | None, column: Column, engine:
                     f"{column.name!r} is {column.type}, and not every value of {table}.{name}, which is "
                     f"{source.type}, is one of that type"
                 )
+
+
+def _require_one_kind(keys: Sequence[str], column: Column) -> None:
+    """Refuse a number as the key of a text column, and a list of texts and numbers for any column."""
+    number = next(filter(_NUMBER.fullmatch, keys), None)
+    text = next((key for key in keys if key.startswith("'")), None)
+    if number and column.type == "VARCHAR":
+        raise PolicyError(f"{column.name!r} is VARCHAR, and its key {number} is a number. Write '{number}' in the list")
+    if number and text:
+        raise PolicyError(
+            f"the keys of {column.name!r}, which is {column.type}, are texts and numbers, as {text} and {number}. "
+            "Write all of them in one way"
+        )
 
 
 # Keys are listed or read from a table, and what is said takes the place of the other.

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from dpsql.errors import DpsqlError, SchemaError
+from dpsql.errors import DpsqlError, SchemaError, Span
 from dpsql.model.environment import Column, Environment, KeyPath, TableSchema, folded
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import as_written, did_you_mean
 from dpsql.model.table_rules import TableRules
 from dpsql.operations.dialect import parse_statement, quote, span_of, text_literal
+from dpsql.sql.statements import FOR_ANALYSTS, OF_TEXTS, TABLE_FUNCTIONS
 
 HIDDEN_UNIT = "privacy unit"
 """Name of the unit's column where a query names none; in the rows only, never in reach of a query."""
@@ -262,6 +263,8 @@ class CurrentTables:
         schema, name = self.environment.schemas.resolve(parts), ".".join(parts)
         if schema and self.environment.policy.is_public(schema.canonical):
             return SchemaError(f"table {name!r} is public, not protected.", span=span)
+        if len(parts) == 1 and name.lower() in TABLE_FUNCTIONS:
+            return self._of_function(name.lower(), span)
         # an analyst is answered as if a table that nobody declared did not exist
         similar = did_you_mean(name, map(self._name_in_sql, self.environment.policy.declared()))
         cure = "The curator protects tables with dp_protect."
@@ -278,6 +281,19 @@ class CurrentTables:
             span=span,
             hint=f"{similar} {cure}".lstrip(),
             analyst_hint=f"{similar} SHOW TABLES lists the tables that can be asked.".lstrip(),
+        )
+
+    def _of_function(self, name: str, span: Span | None) -> SchemaError:
+        """Return the error of a table function without its parentheses."""
+        tables = sorted(map(self._name_in_sql, self.environment.policy.declared()))
+        arguments = "$$ SELECT … $$" if name in OF_TEXTS else ""
+        if name == "dp_check" and tables:
+            arguments = text_literal(tables[0])
+        return SchemaError(
+            f"{name} is a function.",
+            span=span,
+            hint=f"Write FROM {name}({arguments}).",
+            analyst_hint=None if name in FOR_ANALYSTS else "SHOW TABLES lists the tables that can be asked.",
         )
 
     def _name_in_sql(self, canonical: str) -> str:

@@ -1,0 +1,218 @@
+"""Refusals of calls without a private form, of words in them, and of stars.
+
+Each call has one refusal, with the hint of `function_hints`.
+
+This module is imported only if a call is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from sqlglot import exp
+
+from dpsql.model.refusals import Refusals
+from dpsql.model.similar_names import did_you_mean
+from dpsql.operations.dialect import options_error, text_literal, unquoted, written
+from dpsql.sql.clauses import AGGREGATE_NAMES, PRIVATE_AGGREGATES, is_aggregate_call, is_interval_call
+from dpsql.sql.function_hints import AGGREGATE_HINTS, OTHER_ROW, ROW_HINTS, Hint
+
+_OF_GROUPS = (
+    "It is for the select list, HAVING and ORDER BY of the private query that names the aggregate, "
+    "as in count(*) AS n, dp_interval_low(n) AS low."
+)
+_LEAST_ALIKE = 0.8
+"""A function that DuckDB has is no slip, and may look like another one."""
+_NAMES_OF_ARGUMENTS = ("x", "y", "z", "w")
+_TIME_LETTERS = {
+    **dict.fromkeys(("YYYY", "yyyy"), "Y"), "MM": "m", **dict.fromkeys(("DD", "dd"), "d"),
+    **dict.fromkeys(("HH24", "HH", "hh24"), "H"), **dict.fromkeys(("MI", "mi", "mm", "%i"), "M"),
+    **dict.fromkeys(("SS", "ss", "%s"), "S"), "Month": "B", "Mon": "b", "Day": "A",
+}  # fmt: skip
+_TIME_PARTS = re.compile("|".join(sorted(_TIME_LETTERS, key=len, reverse=True)))
+_PLACES = re.compile(r"\{\}|%[sd]")
+_ATOMS = (exp.Column, exp.Literal, exp.Func, exp.Paren, exp.Boolean, exp.Null)
+_VALUE = (exp.Order, exp.Distinct)
+
+
+@functools.cache
+def hint_rows() -> dict[str, Hint]:
+    """Return the rows of the table by the names, patterns and numbers of arguments that they have."""
+    return {name: row for row in (*AGGREGATE_HINTS, *ROW_HINTS) for name in row.names.split()}
+
+
+def hint_of(name: str, arguments: int) -> Hint | None:
+    """Return the row of a function, or None if the table has none.
+
+    Args:
+        name: in small letters.
+        arguments: the number of arguments of the call.
+
+    """
+    rows = hint_rows()
+    found = rows.get(f"{name}/{arguments}") or rows.get(name)
+    return found or next((row for one, row in rows.items() if "*" in one and fnmatchcase(name, one)), None)
+
+
+def _is_aggregate(name: str) -> bool:
+    return name in (*AGGREGATE_NAMES, *PRIVATE_AGGREGATES) or any(name in row.names.split() for row in AGGREGATE_HINTS)
+
+
+def called_name(call: exp.Expr) -> str:
+    """Return the name that a function was written with, in small letters."""
+    return str(call.meta.get("written") or (call.name if isinstance(call, exp.Anonymous) else call.key)).lower()
+
+
+def _arguments(call: exp.Expr) -> list[exp.Expr]:
+    """Return the arguments of a call in the order of the text, without ORDER BY and DISTINCT."""
+    listed = list(call.expressions if isinstance(call, exp.Anonymous) else call.iter_expressions())
+    places = [min((part.meta["start"] for part in one.walk() if "start" in part.meta), default=0) for one in listed]
+    if isinstance(call, exp.Anonymous):
+        places = [0] * len(listed)
+    # an argument that the parser built has no place, and comes after the one before
+    places = list(itertools.accumulate(places, lambda before, place: place or before))
+    found = []
+    for _, argument in sorted(zip(places, listed, strict=True), key=lambda pair: pair[0]):
+        value = argument
+        while isinstance(value, _VALUE):
+            value = value.this or value.expressions[0]
+        found.append(value)
+    return found
+
+
+def _inner_call(call: exp.Expr) -> exp.Expr:
+    """Return the function of a call that has IGNORE NULLS or WITHIN GROUP, with the ordered value as an argument."""
+    ordered: list[exp.Expr] = []
+    while isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup | exp.Window):
+        if isinstance(call, exp.WithinGroup):
+            ordered = [term.this for term in call.expression.expressions if isinstance(term, exp.Ordered)]
+        call = call.this
+    if not ordered:
+        return call
+    inner = exp.Anonymous(this=called_name(call), expressions=[*(one.copy() for one in (*ordered, *_arguments(call)))])
+    inner.meta["written"] = called_name(call)
+    return inner
+
+
+def _filled(hint: str, name: str, arguments: Sequence[exp.Expr], condition: str) -> str:
+    """Return a hint with the arguments and the FILTER of a call in it."""
+    texts = [unquoted(one) for one in arguments]
+    operands = [text if isinstance(one, _ATOMS) else f"({text})" for one, text in zip(arguments, texts, strict=True)]
+    part = texts[0].strip("'").lower() if texts else "day"
+    form = arguments[1].name if len(arguments) > 1 else ""
+    joined = _joined(arguments[0].name if arguments else "", texts[1:])
+    texts += _NAMES_OF_ARGUMENTS[len(texts) :]
+    operands += _NAMES_OF_ARGUMENTS[len(operands) :]
+    return hint.format(
+        *texts,
+        **{f"o{place}": one for place, one in enumerate(operands)},
+        name=name,
+        part=part,
+        form=_time_format(form),
+        joined=joined,
+        filter=f" FILTER (WHERE {condition})" if condition else "",
+        also=f" AND ({condition})" if condition else "",
+    )
+
+
+def _time_format(form: str) -> str:
+    """Return the format of strftime that another database writes as YYYY-MM-DD, yyyy-MM-dd or %Y-%m-%d %i.
+
+    >>> _time_format("YYYY-MM-DD HH24:MI")
+    '%Y-%m-%d %H:%M'
+    """
+    found = _TIME_PARTS.sub(lambda part: f"%{_TIME_LETTERS[part[0]]}", form)
+    known = re.sub(r"%[YmdHMSjybBaAp]", "", found)
+    return "%Y-%m-%d" if not form or re.search(r"[A-Za-z%]", known) else found
+
+
+def _joined(form: str, values: Sequence[str]) -> str:
+    """Return what a text with places for values joins: the texts between the places, and the values.
+
+    >>> _joined("{}-{}", ["city", "code"])
+    "city, '-', code"
+    """
+    between = _PLACES.split(form)
+    if len(between) != len(values) + 1:
+        return ", ".join(values) or "x"
+    parts = [part for pair in zip(map(text_literal, between), (*values, "''"), strict=True) for part in pair]
+    return ", ".join(part for part in parts if part != "''")
+
+
+def refused_call(node: exp.Expr) -> tuple[str, str]:
+    """Return message and hint of the refusal of a call.
+
+    Args:
+        node: the call, with its FILTER.
+
+    """
+    condition = unquoted(node.expression.this) if isinstance(node, exp.Filter) else ""
+    call = _inner_call(node.this if isinstance(node, exp.Filter) else node)
+    name, arguments = called_name(call), _arguments(call)
+    row = hint_of(name, len(arguments)) or OTHER_ROW
+    hint = _filled(row.hint, name, arguments, condition)
+    if row is OTHER_ROW and isinstance(call, exp.Anonymous):
+        hint = did_you_mean(name, _allowed_names(), least=_LEAST_ALIKE) or hint
+    is_called = isinstance(call, exp.Anonymous) or "written" in call.meta
+    return row.message.format(f"{name}()" if is_called else written(call)), hint
+
+
+def _allowed_names() -> tuple[str, ...]:
+    from dpsql.sql.row_rules import function_names  # noqa: PLC0415 — row_rules imports this module
+
+    return tuple(name for name in function_names() if not name.startswith("dp_"))
+
+
+def _is_selected(node: exp.Expr) -> bool:
+    """Check that a node belongs to the select list of a whole query, which is one around an answer."""
+    return isinstance(node.find_ancestor(exp.Where, exp.Having, exp.Filter, exp.Group, exp.Select), exp.Select)
+
+
+def refuse_row_function(node: exp.Expr, refusals: Refusals) -> None:
+    """Note the refusal of a function in an expression over rows or groups."""
+    if is_interval_call(node):
+        refusals.add("row_function", node, f"{written(node)} is not allowed inside a private query.", _OF_GROUPS)
+    elif (is_aggregate := isinstance(node, exp.AggFunc) or _is_aggregate(called_name(node))) and _is_selected(node):
+        refusals.add("row_function", node, f"{written(node)} has no form around an answer.", refused_call(node)[1])
+    elif is_aggregate:
+        refusals.add(
+            "row_function",
+            node,
+            f"{written(node)} cannot stand here: it aggregates rows.",
+            "Filter rows with WHERE and FILTER, and groups with HAVING.",
+        )
+    else:
+        refusals.add("row_function", node, *refused_call(node))
+
+
+def refuse_word(word: exp.Column, refusals: Refusals) -> None:
+    """Refuse a name that is no column if the call around it, or a function of this name, has a hint.
+
+    Raises:
+        ParseError: the call is OPTIONS (…).
+        UnsupportedQueryError: the call has no private form.
+
+    """
+    call = word.find_ancestor(exp.Anonymous)
+    if call is not None and call.name.upper() == "OPTIONS" and (error := options_error(refusals.text)):
+        raise error
+    if call is not None and hint_of(called_name(call), len(call.expressions)) and word is call.expressions[0]:
+        refusals.refuse("row_function", call, *refused_call(call))
+    row = hint_rows().get(word.name.lower())
+    if row and not word.table and row.example.endswith("()"):
+        refusals.refuse("row_function", word, *refused_call(exp.Anonymous(this=word.name)))
+
+
+def refuse_star(star: exp.Expr, select: Sequence[exp.Expr], refusals: Refusals) -> None:
+    """Note why a star is refused. A window over rows is noted elsewhere, and is the reason alone."""
+    parts = [node for item in select for node in item.walk()]
+    if any(isinstance(node, exp.Window) for node in parts):
+        return
+    message = "a star would release rows."
+    if any(map(is_aggregate_call, parts)):
+        message = "a star has columns that are no keys, and a group has no value of these."
+    refusals.add("star", star, message, "Name keys and aggregates.")
