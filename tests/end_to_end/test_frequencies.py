@@ -166,6 +166,12 @@ REFUSED = {
         "after",
         "Filter in a query around this one.",
     ),
+    "an option of a subquery": (
+        "SELECT m FROM (SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (other_group = 'o') city, mode(kind) AS m FROM visits "
+        "GROUP BY city)",
+        "option",
+        "Leave other_group out.",
+    ),
     "options of several": (
         "SELECT n FROM (SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 1) count(*) AS n, mode(kind) FROM visits)",
         "option",
@@ -196,5 +202,8 @@ def test_a_unit_within_groups_has_no_mode(session: dpsql.Session) -> None:
 def test_the_bins_of_a_text_are_no_keys_of_another(session: dpsql.Session) -> None:
     """A key that is written like a bin needs a threshold, whatever was asked before."""
     session.sql("SELECT histogram(cost, [10]) FROM visits", **LEVEL)
-    text = "SELECT CASE WHEN NOT cost IS NULL THEN CASE WHEN cost <= 10 THEN 0 ELSE 1 END END AS b, count(*) FROM visits GROUP BY b"
+    text = (
+        "SELECT CASE WHEN NOT cost IS NULL THEN CASE WHEN cost <= 10 THEN 0 ELSE 1 END END AS b, count(*) FROM visits "
+        "GROUP BY b"
+    )
     assert receipt_of(session.sql(text, **LEVEL)).threshold is not None
