@@ -25,7 +25,7 @@ from dpsql.features.private_parts import (
 )
 from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, PrivateQuery, QueryOptions, Request
-from dpsql.model.refusals import Refusals
+from dpsql.model.refusals import Refusals, refuse_combinations
 from dpsql.plan.composition.outer import OuterStatement, Source, check_literals, read_outer
 from dpsql.plan.composition.parts import Composition, CountedValues, Part, PublicTable, compose
 from dpsql.plan.environment.policy_view import environment
@@ -38,6 +38,8 @@ from dpsql.state import State
 
 _LEVELS = ("epsilon", "rho", "target_half_width", "target_relative_error")
 _OF_LEVELS = (*_LEVELS, "delta", "max_rho", "max_epsilon", "confidence", "at_least")
+_OF_ALONE = {*_OF_LEVELS, "as_of", "max_groups_contributed"}
+"""Options beside a query that only finds out if its keys are public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,9 @@ class _Planner:
         """
         mechanisms = [mechanism.word for mechanism in self._outside.mechanisms]
         found = read_options(composition.hint, options, mechanisms, self.refusals)
+        if composition.frequencies:
+            things = {"mode or histogram", *found.given}
+            refuse_combinations({"mode or histogram"}, things, composition.hint, self.refusals)
         self.refusals.raise_if_any()
         return found
 
@@ -247,7 +252,8 @@ class _Planner:
             plan = parts[one.part]
             if plan.query.first.frame.has_private_keys:
                 # groups may be private, the values may not
-                alone, _, _ = self._plan(as_part(self._statement, one.alone), plan.options)
+                named = {name: plan.options[name] for name in _OF_ALONE & set(plan.options)}
+                alone, _, _ = self._plan(as_part(self._statement, one.alone), named)
                 if alone.first.frame.has_private_keys:
                     one.counts.refuse(self.refusals)
 

@@ -259,7 +259,8 @@ class Composed:
             for side, end in enumerate(("low", "high"))
         }
         keys = tuple(name for name, one in zip(names, outer.outputs, strict=False) if one.is_key)
-        return Layout(keys, is_cut=False, units=None, ends=pa.table(ends))
+        has_others = bool(self._plan.composition.frequencies)
+        return Layout(keys, is_cut=False, units=None, ends=pa.table(ends), has_others=has_others)
 
     def _passing(self, place: int) -> dict[str, tuple[str, ...]]:
         """Return the columns of a part that pass through the outer statement, each with what it is called there."""

@@ -1,4 +1,4 @@
-"""mode(x) and histogram(x): equal to DuckDB without noise, priced as their counts, and refused where values are private."""
+"""mode(x) and histogram(x): equal to DuckDB without noise, priced as their counts, refused of private values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ EQUAL = {
     "bins of an expression": "SELECT histogram(v.cost * 2 - 5, [-1, 10, 40]) AS h FROM visits v",
     "bins of dates": "SELECT histogram(day, [DATE '2024-01-15', DATE '2024-02-01']) AS h FROM visits",
     "a subquery": "SELECT mode(k), histogram(c, [10, 20]) FROM (SELECT kind AS k, cost + 1 AS c FROM visits)",
-    "inside another": "SELECT c, m FROM (SELECT city AS c, mode(kind) AS m FROM visits GROUP BY city) WHERE c <> 'Oslo'",
+    "inside another": "SELECT c, m FROM (SELECT city AS c, mode(kind) AS m FROM visits GROUP BY city) "
+    "WHERE c <> 'Oslo'",
     "WITH": "WITH x AS (SELECT * FROM visits WHERE urgent) SELECT mode(kind), count(*), (SELECT count(*) FROM visits) "
     "AS n FROM x",
     "beside another": "SELECT 'mode' AS what, mode(kind) AS m FROM visits UNION ALL SELECT 'urgent', mode(kind) "
@@ -83,7 +84,7 @@ def test_columns_have_the_names_of_duckdb(session: dpsql.Session) -> None:
 def test_a_histogram_has_all_values_and_a_mode_only_one_that_is_there(session: dpsql.Session) -> None:
     silence(session)
     text = "SELECT mode(kind) AS m, histogram(kind) AS h, histogram(cost, [10]) AS b FROM visits WHERE cost > 99"
-    assert session.sql(text, **LEVEL).fetchall() == [(None, {one: 0 for one in "abcd"}, {10: 0, 2147483647: 0})]
+    assert session.sql(text, **LEVEL).fetchall() == [(None, dict.fromkeys("abcd", 0), {10: 0, 2147483647: 0})]
 
 
 def test_ties_go_by_the_order_of_the_values(session: dpsql.Session) -> None:
@@ -129,9 +130,11 @@ REFUSED = {
         f"Write {COUNTS}.",
     ),
     "an alias": (
-        "SELECT upper(city) AS c, mode(cost) FILTER (WHERE urgent) FROM visits WHERE day > '2024-02-01' GROUP BY c ORDER BY c",
+        "SELECT upper(city) AS c, mode(cost) FILTER (WHERE urgent) FROM visits WHERE day > '2024-02-01' "
+        "GROUP BY c ORDER BY c",
         "aggregate",
-        "Write SELECT upper(city) AS c, cost, count(*) FROM visits WHERE day > '2024-02-01' AND urgent GROUP BY c, cost.",
+        "Write SELECT upper(city) AS c, cost, count(*) FROM visits WHERE day > '2024-02-01' AND urgent "
+        "GROUP BY c, cost.",
     ),
     "an expression": (
         "SELECT histogram(upper(kind)) FROM visits",
@@ -163,6 +166,12 @@ REFUSED = {
         "after",
         "Filter in a query around this one.",
     ),
+    "an option of a subquery": (
+        "SELECT m FROM (SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (other_group = 'o') city, mode(kind) AS m FROM visits "
+        "GROUP BY city)",
+        "option",
+        "Leave other_group out.",
+    ),
     "options of several": (
         "SELECT n FROM (SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 1) count(*) AS n, mode(kind) FROM visits)",
         "option",
@@ -193,5 +202,8 @@ def test_a_unit_within_groups_has_no_mode(session: dpsql.Session) -> None:
 def test_the_bins_of_a_text_are_no_keys_of_another(session: dpsql.Session) -> None:
     """A key that is written like a bin needs a threshold, whatever was asked before."""
     session.sql("SELECT histogram(cost, [10]) FROM visits", **LEVEL)
-    text = "SELECT CASE WHEN NOT cost IS NULL THEN CASE WHEN cost <= 10 THEN 0 ELSE 1 END END AS b, count(*) FROM visits GROUP BY b"
+    text = (
+        "SELECT CASE WHEN NOT cost IS NULL THEN CASE WHEN cost <= 10 THEN 0 ELSE 1 END END AS b, count(*) FROM visits "
+        "GROUP BY b"
+    )
     assert receipt_of(session.sql(text, **LEVEL)).threshold is not None

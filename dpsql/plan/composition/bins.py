@@ -9,10 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 
 from sqlglot import exp
 
+from dpsql.errors import SchemaError
 from dpsql.model.environment import Column
 from dpsql.model.refusals import Refusals
 from dpsql.model.rows import BINS
@@ -66,7 +68,7 @@ def _order(end: exp.Expr) -> Decimal | dt.datetime:
     """
     if isinstance(end, exp.Neg):
         return -Decimal(end.this.name)
-    if isinstance(end, exp.Cast):
+    if isinstance(end, exp.Cast) and end.is_type("date", "timestamp", "timestamptz"):
         return dt.datetime.fromisoformat(end.this.name)
     if not isinstance(end, exp.Literal) or end.is_string:
         raise ValueError
@@ -104,13 +106,14 @@ def names_of_bins(
         refusals: collects.
 
     Raises:
-        UnsupportedQueryError: values of this type have no bins.
-        SchemaError: they cannot be compared with the ends.
+        UnsupportedQueryError: values of this type have no bins, or none with such ends.
 
     """
-    listed = ", ".join(map(to_sql, ends))
+    listed, kind = ", ".join(map(to_sql, ends)), ""
     sql = f"SELECT unnest(map_keys(histogram(x, [{listed}]))) AS name FROM {_ROW}"
-    ((_, kind),) = bind(_ROW, [Column("x", value_type, True)], sql)
+    # values and ends may be of types that have none in common
+    with suppress(SchemaError):
+        ((_, kind),) = bind(_ROW, [Column("x", value_type, True)], sql)
     integer = _INTEGER.fullmatch(kind)
     if integer:
         bits = _BITS[integer[2]] - (0 if integer[1] else 1)
@@ -121,7 +124,10 @@ def names_of_bins(
         last = exp.Literal.string(_LAST[kind])
     else:
         refusals.refuse(
-            "value_type", node, "bins are of numbers, dates or timestamps.", "Cast the value, as in x::DOUBLE."
+            "value_type",
+            node,
+            "bins are of numbers, dates or timestamps, as their ends are.",
+            "Cast the value, as in x::DOUBLE.",
         )
         raise AssertionError("a refusal was just raised")
     return [*(end.copy() for end in ends), exp.cast(last, kind, dialect="duckdb")], kind

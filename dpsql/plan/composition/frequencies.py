@@ -16,7 +16,7 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.model.environment import folded
-from dpsql.model.refusals import Refusals
+from dpsql.model.refusals import Refusals, refuse_combinations
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.operations.trees import map_tree
 from dpsql.plan.composition.bins import bin_of, read_bins
@@ -88,10 +88,13 @@ class Frequencies:
         """Give the private query inside the options of the query.
 
         Raises:
-            UnsupportedQueryError: there are several private queries.
+            UnsupportedQueryError: there are several private queries, or an option does not go with these.
 
         """
         queries = [*self.private, *(query for query, _, _ in self.counts)]
+        given = {one.this.name.lower() for one in hint.expressions if isinstance(one, exp.EQ)} if hint else set()
+        refuse_combinations({"mode or histogram"}, {"mode or histogram", *given}, hint, refusals)
+        refusals.raise_if_any()
         if hint and len(queries) > 1:
             message = "mode and histogram make several private queries of this one, and options would be those of each."
             refusals.refuse("option", hint, message, "Write OPTIONS in the first SELECT of the text.")
@@ -311,7 +314,7 @@ class _Frequencies:
 def _alone(query: exp.Select, one: Counts) -> exp.Select:
     """Return the query that counts values by themselves, whatever the keys of the query are."""
     alone = query.copy()
-    for name in ("having", "qualify"):
+    for name in ("having", "qualify", "hint"):
         alone.set(name, None)
     alone.set("expressions", [one.value.copy(), exp.Count(this=exp.Star())])
     alone.set("group", exp.Group(expressions=[one.value.copy()]))
