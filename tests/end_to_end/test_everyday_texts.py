@@ -16,7 +16,6 @@ REFUSED_FOR_GOOD = {"S15": "min", "C27": "lag", "C30": "string_agg", "W45": "sta
 """Texts that ask for rows of one person, with a word of the refusal."""
 REFUSED_TODAY = {
     "S07": "strftime with %G and %V",
-    "S10": "sum(DISTINCT x)",
     "S11": "any_value of a key",
     "S14": "any_value of a key's row in a public table",
     "C26": "string_split and unnest",
