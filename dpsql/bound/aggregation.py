@@ -31,8 +31,9 @@ from typing import Literal, NamedTuple
 
 from dpsql.bound.formulations import Formulation, kept_ctes, state_bytes
 from dpsql.bound.norms import cut_rows_sql, weighted_ctes
-from dpsql.bound.value_counts import cell_sql, distinct_ctes, distinct_steps, histogram_ctes, matches
+from dpsql.bound.value_counts import cell_sql, distinct_ctes, distinct_steps, histogram_ctes, matches, row_steps
 from dpsql.model.frame import PRESENCE, WEIGHT_BITS, Frame, Norm, Statistic
+from dpsql.model.statistic_kinds import APART_KINDS, DISTINCT_KINDS
 from dpsql.operations.row_sql import (
     computed_condition,
     one_spelling,
@@ -53,9 +54,6 @@ _ROWS_COUNTED = 100_000
 _USUAL_ROWS = 80 * _ROWS_COUNTED
 """The number of rows that is assumed if it is not known."""
 _LARGEST_HASH = 2**64 - 1
-_SATURATION = float(2**60)
-"""Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
-
 MOST_STEPS = 2**61 - 1
 """Sums over units are clamped to plus or minus this, in steps of the noise, so that with noise they fit a BIGINT
 whatever the data are; numbers of units likewise.
@@ -150,25 +148,11 @@ def rows_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
             if statistic.histogram:
                 value = cell_sql(value, statistic.histogram)
             elif statistic.kind == "sum":
-                value = _row_steps(value, statistic)
+                value = row_steps(value, statistic)
             columns.append(f"{value} AS x_{i}")
         if statistic.filter_sql:
             columns.append(f"coalesce(source.f_{i}, false) AS f_{i}")
     return f"SELECT {', '.join(columns)} FROM source"
-
-
-def _row_steps(value: str, statistic: Statistic) -> str:
-    """One row's value in lattice steps, clamped, BIGINT; NULL where the value is NULL, as no comparison with it holds.
-
-    Scaling by a power of two is exact in floating point and the bounds are small integers, so the clamp is exact, and
-    NaN, which DuckDB orders last, is the upper one; rounding is round-half-away from zero. In place of CASE,
-    least(greatest()) takes twice the time, and would need a case of its own for NULL, which both skip.
-    """
-    low, high = statistic.row_bounds_steps or (-_SATURATION, _SATURATION)
-    scaled = f"CAST({value} AS DOUBLE) * {2.0**-statistic.lattice_exponent!r}::DOUBLE"
-    low_sql, high_sql = f"{low!r}::DOUBLE", f"{high!r}::DOUBLE"
-    outside = f"WHEN {scaled} < {low_sql} THEN {low_sql} WHEN {scaled} > {high_sql} THEN {high_sql}"
-    return f"CAST(CASE {outside} ELSE round({scaled}) END AS BIGINT)"
 
 
 def listed_sql(rows: str, frame: Frame) -> str:
@@ -237,7 +221,7 @@ def grouped_sql(frame: Frame, added: Sequence[tuple[int, Statistic]], per_group:
 
 def _added(others: Sequence[tuple[int, Statistic]]) -> list[tuple[int, Statistic]]:
     """Return the statistics that are sums of what each unit has in ``kept``."""
-    return [(i, statistic) for i, statistic in others if statistic.kind not in ("values", "histogram")]
+    return [(i, statistic) for i, statistic in others if statistic.kind not in APART_KINDS]
 
 
 class Total(NamedTuple):
@@ -298,7 +282,7 @@ def _joined(frame: Frame, others: Sequence[tuple[int, Statistic]], keys: list[st
     """
     columns = [*(f"summed.{key}" for key in keys), "summed.units"]
     for i, statistic in others:
-        if statistic.kind == "values":
+        if statistic.kind in DISTINCT_KINDS:
             counts = [distinct_steps(i, statistic)]
         elif statistic.kind == "histogram":
             counts = [f"coalesce(binned_{i}.n_{j}, 0)" for j in range(statistic.cells)]
@@ -307,7 +291,7 @@ def _joined(frame: Frame, others: Sequence[tuple[int, Statistic]], keys: list[st
             continue
         names = cell_columns(i, statistic)
         columns.append(_clamped([Total(statistic, *one) for one in zip(names, counts, strict=True)], frame))
-    apart = [f"counted_{i}" for i, one in others if one.kind == "values"]
+    apart = [f"counted_{i}" for i, one in others if one.kind in DISTINCT_KINDS]
     apart += [f"binned_{i}" for i, one in others if one.kind == "histogram"]
     # a group has at most one row of each, and keeps its own where it has none
     joins = "".join(f" LEFT JOIN {name} ON {matches('summed', name, keys)}" for name in apart)

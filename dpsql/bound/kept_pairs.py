@@ -21,6 +21,7 @@ from dpsql.bound.formulations import Formulation
 from dpsql.bound.left_out import cut_sql, is_measurable, lost_ctes
 from dpsql.bound.pairs import Pairs
 from dpsql.model.frame import PRESENCE, Frame, Statistic
+from dpsql.model.statistic_kinds import APART_KINDS
 
 KEPT_PAIRS = "dpsql_kept_pairs"
 """Name of the temporary table."""
@@ -51,7 +52,7 @@ class KeptPairs:
         if not measured or not all(is_measurable(frame, one) for one in measured):
             return None
         read = tuple(dict.fromkeys(one for one in (*statistics, *measured) if one != PRESENCE))
-        if any(one.kind in ("values", "histogram") for one in read):
+        if any(one.kind in APART_KINDS for one in read):
             return None
         return cls(frame, read, tuple(dict.fromkeys(measured)), salt)
 

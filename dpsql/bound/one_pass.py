@@ -24,6 +24,7 @@ from dpsql.bound.formulations import (
 )
 from dpsql.bound.pairs import Pairs
 from dpsql.model.frame import Frame, Statistic
+from dpsql.model.statistic_kinds import APART_KINDS
 
 Numbered = list[tuple[int, Statistic]]
 
@@ -104,7 +105,7 @@ def per_group_of_rows(
     values = "".join(
         columns_of_group(i, one, sums[i][0] if i in sums else numbers_of_rows(i, one))
         for i, one in read
-        if one.kind not in ("values", "histogram")
+        if one.kind not in APART_KINDS
     )
     values += "".join(
         whole_of_group(i, one, sums[i][1]) if i in sums else whole_of_rows(i, one, whole.get(i, i))

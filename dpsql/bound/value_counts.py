@@ -12,6 +12,13 @@ it is kept in. n is the size of the union over units of the kept values of a gro
 0 to c. This holds for any notion of equal values, and whatever values other units share with the unit. ∎
 *Neighbours*: add or remove all rows of one unit. *Assumes*: `bound` keeps at most max_groups groups of a unit.
 
+Their sum, each clamped to public bounds (low, high) and rounded to the lattice:
+*Guarantee*: adding all rows of one unit moves the sum of a group that the unit is kept in by c times the larger of
+abs(low) and abs(high) at most, and leaves all other groups as they are.
+*Proof*: the union grows by k values, 0 <= k <= c, by the proof above. Equal values are clamped to equal numbers, so the
+sum is one over the union, and grows by k numbers between low and high. ∎
+*Neighbours*: add or remove all rows of one unit. *Assumes*: `bound` keeps at most max_groups groups of a unit.
+
 Rows of a unit in cells:
 *Guarantee*: adding all rows of one unit raises the counts of a group's cells by numbers of at least 0 that add up to
 ``row_cap`` at most, in at most max_groups groups, and leaves all others as they are.
@@ -26,18 +33,36 @@ from collections.abc import Sequence
 
 from dpsql.model.cells import Cells
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Statistic
+from dpsql.model.statistic_kinds import DISTINCT_KINDS
 
 CELL_LATTICE_EXPONENT = -8
 """Counts of cells live on 1/256 of a row: many rows that are scaled down do not vanish one by one."""
+
+_SATURATION = float(2**60)
+"""Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
+
+
+def row_steps(value: str, statistic: Statistic) -> str:
+    """One row's value in lattice steps, clamped, BIGINT; NULL where the value is NULL, as no comparison with it holds.
+
+    Scaling by a power of two is exact in floating point and the bounds are small integers, so the clamp is exact, and
+    NaN, which DuckDB orders last, is the upper one; rounding is round-half-away from zero. In place of CASE,
+    least(greatest()) takes twice the time, and would need a case of its own for NULL, which both skip.
+    """
+    low, high = statistic.row_bounds_steps or (-_SATURATION, _SATURATION)
+    scaled = f"CAST({value} AS DOUBLE) * {2.0**-statistic.lattice_exponent!r}::DOUBLE"
+    low_sql, high_sql = f"{low!r}::DOUBLE", f"{high!r}::DOUBLE"
+    outside = f"WHEN {scaled} < {low_sql} THEN {low_sql} WHEN {scaled} > {high_sql} THEN {high_sql}"
+    return f"CAST(CASE {outside} ELSE round({scaled}) END AS BIGINT)"
 
 
 def distinct_ctes(
     others: list[tuple[int, Statistic]], keys: list[str], rows: str, salt: bytes, *, has_one_row: bool = False
 ) -> list[str]:
-    """Return the CTEs that number a unit's values and count what is kept of all units.
+    """Return the CTEs that number a unit's values, and count or add up what is kept of all units.
 
     Args:
-        others: the numbered statistics, of which those of kind ``values`` are counted here.
+        others: the numbered statistics, of which those of distinct values are counted or added up here.
         keys: names of the key columns.
         rows: what ``per_group`` reads.
         salt: the frame's; a value's priority is a hash of it with unit, group and value.
@@ -48,7 +73,7 @@ def distinct_ctes(
     listed = "".join(f"{key}, " for key in keys)
     group = ", ".join(["unit", *keys])
     for i, statistic in others:
-        if statistic.kind != "values":
+        if statistic.kind not in DISTINCT_KINDS:
             continue
         passing = f" AND f_{i}" if statistic.filter_sql else ""
         # equal priorities are told apart by the value, so that the choice never depends on the order of rows
@@ -58,23 +83,24 @@ def distinct_ctes(
             f"SELECT {group}, x, {place} FROM (SELECT DISTINCT {group}, x_{i} AS x FROM {rows} "
             f"WHERE unit IS NOT NULL AND x_{i} IS NOT NULL{passing})"
         )
-        most = statistic.high_steps >> -COUNT_LATTICE_EXPONENT
         of_kept = matches(f"values_{i}", "kept", ["unit", *keys])
         grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
-        values = f"SELECT * FROM ({numbered}) WHERE place <= {most}"
+        values = f"SELECT * FROM ({numbered}) WHERE place <= {statistic.values_kept}"
         of_units = f" SEMI JOIN kept ON {of_kept}"
         if has_one_row:
             values, of_units = f"SELECT {listed}x_{i} AS x FROM {rows} WHERE unit IS NOT NULL{passing}", ""
-        ctes += [
-            f"values_{i} AS ({values})",
-            f"counted_{i} AS (SELECT {listed}count(DISTINCT x) AS n FROM values_{i}{of_units}{grouping})",
-        ]
+        counted = f"SELECT {listed}count(DISTINCT x) AS n FROM values_{i}{of_units}{grouping}"
+        if statistic.kind == "value_sum":
+            different = f"SELECT DISTINCT {listed}x FROM values_{i}{of_units}"
+            counted = f"SELECT {listed}sum({row_steps('x', statistic)}) AS n FROM ({different}){grouping}"
+        ctes += [f"values_{i} AS ({values})", f"counted_{i} AS ({counted})"]
     return ctes
 
 
 def distinct_steps(i: int, statistic: Statistic) -> str:
-    """The recentred number of distinct values of a group, in lattice steps, from ``summed`` and ``counted_i``."""
-    n = f"CAST(coalesce(counted_{i}.n, 0) AS HUGEINT) * {2**-COUNT_LATTICE_EXPONENT}"
+    """The recentred number, or sum, of a group's distinct values in lattice steps: of ``summed`` and ``counted_i``."""
+    one = 1 if statistic.kind == "value_sum" else 2**-COUNT_LATTICE_EXPONENT
+    n = f"CAST(coalesce(counted_{i}.n, 0) AS HUGEINT) * {one}"
     return f"{n} - CAST(summed.present AS HUGEINT) * {statistic.centre_steps}"
 
 

@@ -80,7 +80,7 @@ class PublicRows(Catalog):
         return copies
 
     def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
-        """Return the most rows of a public table that agree on some columns, none of them NULL.
+        """Return the most rows of a public table that agree on some columns, none of them NULL; of no column, all rows.
 
         Counted once for a version of the table and its number of rows, as long as this engine lives: it takes a pass
         over the table, and every plan asks. Rows that change in place are counted again under a new version.
@@ -98,6 +98,9 @@ class PublicRows(Catalog):
         return known[1]
 
     def _count_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
+        if not columns:
+            ((rows,),) = self._look_up(f"SELECT count(*) FROM {schema.relation} AS listed")
+            return int(rows)
         names = ", ".join(quote(column) for column in columns)
         known = " AND ".join(f"{quote(column)} IS NOT NULL" for column in columns)
         ((most,),) = self._look_up(

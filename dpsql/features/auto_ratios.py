@@ -22,7 +22,7 @@ from dpsql.features.auto_choices import TYPICAL_GROUPS, Floats, held_groups, lar
 from dpsql.features.auto_histograms import Question
 from dpsql.features.auto_norms import USUAL_ROWS_PLACES, likely_units, on_row_lattice
 from dpsql.mechanism.calibrate import AUTO_PARTS
-from dpsql.model.estimates import UNITS, NoValue, Quantile, Ratio, Spread
+from dpsql.model.estimates import UNITS, BoundedValue, NoValue, Quantile
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import AutoBounds, AutoGroups, AutoQuestion, FrameQuery
 from dpsql.state import Point, SideTable
@@ -268,7 +268,7 @@ def ratio_kind(query: FrameQuery) -> RatioKind | None:
         for one in query.estimates
         if one.value != UNITS or one.counts_rows
     ]
-    if not of_rows or not all(isinstance(one, Ratio | Spread | Quantile) for one in of_rows):
+    if not of_rows or not all(isinstance(one, BoundedValue) for one in of_rows):
         return None
     return QUANTILE if any(isinstance(one, Quantile) for one in of_rows) else AVERAGE
 

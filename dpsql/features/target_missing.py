@@ -21,6 +21,7 @@ from dpsql.model.estimates import Estimate, LinearValue, NoValue, Quantile, Rati
 from dpsql.model.frame import PRESENCE, Frame, Norm, Statistic
 from dpsql.model.private_query import EachKey, FrameQuery
 from dpsql.model.query_kinds import RelativeError
+from dpsql.model.statistic_kinds import SUM_KINDS
 from dpsql.release.estimates import Floats
 from dpsql.release.left_out import LeftOut
 from dpsql.release.noisy_table import left_out_numbers
@@ -185,7 +186,7 @@ def _may_cut_values(estimate: Estimate) -> bool:
     """Return whether values may lie outside of the bounds of a sum or an average."""
     if isinstance(estimate.value, Sum | RunningSum):
         statistic = estimate.value.linear.statistic
-        if statistic is None or statistic.kind != "sum":
+        if statistic is None or statistic.kind not in SUM_KINDS:
             return False
     elif isinstance(estimate.value, Quantile | NoValue):
         return True

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Ordering, Statistic
+from dpsql.model.statistic_kinds import SUM_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,75 @@ IN_PLACE_OF = " in place of "
 
 
 @dataclass(frozen=True, slots=True)
+class GeometricMean(BoundedValue):
+    """The mean of rows on the scale of their logarithms."""
+
+    logarithm: Ratio
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Sum of the logarithms, and number of the rows."""
+        return self.logarithm.linears
+
+
+@dataclass(frozen=True, slots=True)
+class PairValue:
+    """The sums of one value of a pair.
+
+    Attributes:
+        name: the value's text, for receipts.
+        value_bounds: bounds of the value, with their origin.
+        distances: sum of the distances to the middle of the bounds.
+        squares: sum of the squared distances, half of the largest subtracted from each; None if nothing reads it.
+
+    """
+
+    name: str
+    value_bounds: ValueBounds
+    distances: Linear
+    squares: Linear | None
+
+    @property
+    def middle(self) -> float:
+        """Middle of the bounds."""
+        return sum(self.value_bounds.bounds) / 2.0
+
+    @property
+    def radius(self) -> float:
+        """Largest distance to the middle."""
+        low, high = self.value_bounds.bounds
+        return (high - low) / 2.0
+
+
+PairFunction = Literal["covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moments(BoundedValue):
+    """A number of pairs (y, x): a covariance, a correlation, or one of the line through them.
+
+    Attributes:
+        function: the aggregate.
+        rows: number of the rows with both values.
+        y, x: the sums of either value.
+        products: sum of the products of both distances.
+
+    """
+
+    function: PairFunction
+    rows: Linear
+    y: PairValue
+    x: PairValue
+    products: Linear
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Number of the rows, and all sums that are read."""
+        sums = (self.y.distances, self.x.distances, self.products, self.y.squares, self.x.squares)
+        return (self.rows, *(one for one in sums if one))
+
+
+@dataclass(frozen=True, slots=True)
 class Quantile(BoundedValue):
     """The value below which a share of the rows of a histogram is.
 
@@ -174,7 +244,7 @@ class NoValue:
         return ()
 
 
-Value = LinearValue | Ratio | Spread | Quantile | NoValue
+Value = LinearValue | Ratio | Spread | GeometricMean | Moments | Quantile | NoValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +295,7 @@ class Estimate:
         if not isinstance(self.value, Sum):
             return False
         statistic = self.value.linear.statistic
-        if not statistic or statistic.kind != "sum":
+        if not statistic or statistic.kind not in SUM_KINDS:
             return True
         bounds = statistic.group_bounds_steps or statistic.row_bounds_steps
         return bounds is not None and bounds[0] >= 0

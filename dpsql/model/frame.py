@@ -13,7 +13,7 @@ from typing import Literal
 
 from dpsql.model.cells import Cells
 from dpsql.model.rows import Key, ListedRows, Rows, RowsSql
-from dpsql.model.statistic_kinds import COVERED_KINDS, StatisticKind
+from dpsql.model.statistic_kinds import COVERED_KINDS, SUM_KINDS, StatisticKind
 
 NANO = 10**9
 """Levels are whole numbers of nano-rho."""
@@ -292,13 +292,7 @@ class Statistic:
     it moves all its groups together by at most so much, and v is between the two where it is not scaled down.
 
     Attributes:
-        kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows``, ``sum``,
-            ``values`` (distinct values of a group; v is then what the unit adds to those of all others) or
-            ``histogram`` (rows in each of ``cells`` cells, not recentred; v is then their number); or what AUTO is
-            asked: ``groups``, ``group_extremes``, ``row_extremes``, ``rows_norm`` and ``sum_norm``
-            (`plan.features.auto`); or ``presence_coverage``, ``rows_coverage``, ``sum_coverage``: units by what
-            bounding leaves of them in such a statistic, over places that are the same for every table
-            (`bound.coverage`); or ``rows_left_out``, ``sum_left_out``: how much it leaves out (`bound.left_out`).
+        kind: what is added up, counted or asked (`model.statistic_kinds`).
         value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
         filter_sql: FILTER condition; empty without one.
         row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
@@ -348,6 +342,12 @@ class Statistic:
         return self.limit if isinstance(self.limit, int) else None
 
     @property
+    def values_kept(self) -> int:
+        """Most distinct values of one unit that count in one group, of a statistic in which a value counts once."""
+        low, high = self.row_bounds_steps or (0, 2**-COUNT_LATTICE_EXPONENT)
+        return self.high_steps // max(-low, high)
+
+    @property
     def cells(self) -> int:
         """Numbers per group."""
         return self.histogram.count if self.histogram else 1
@@ -374,7 +374,7 @@ class Statistic:
     @property
     def noise_exponent(self) -> int:
         """Noisy values are multiples of 2**noise_exponent: a sum's own lattice is fine enough, a count's is not."""
-        return self.lattice_exponent if self.kind == "sum" else NOISE_GRID_EXPONENT
+        return self.lattice_exponent if self.kind in SUM_KINDS else NOISE_GRID_EXPONENT
 
     @property
     def centre(self) -> float:

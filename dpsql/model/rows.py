@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+BINS = "bins of the text"
+"""Mark of a key that is the place of a bin, with the number of bins; and the table of its public list."""
 TYPES_IN_CONSTRAINTS = frozenset(
     {
         *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),

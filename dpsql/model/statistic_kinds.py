@@ -11,6 +11,7 @@ StatisticKind = Literal[
     "rows",
     "sum",
     "values",
+    "value_sum",
     "histogram",
     "groups",
     "group_extremes",
@@ -23,6 +24,27 @@ StatisticKind = Literal[
     "rows_left_out",
     "sum_left_out",
 ]
+"""The kinds. A unit adds the value v to a group.
+
+- ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows``, ``sum``
+- ``values`` (distinct values of a group; v is what the unit adds to those of all others) and ``value_sum`` (the sum of
+  distinct values, each clamped; v is what the unit adds to that of all others; not recentred)
+- ``histogram`` (rows in each of ``cells`` cells, not recentred; v is their number)
+- questions of AUTO: ``groups``, ``group_extremes``, ``row_extremes``, ``rows_norm``, ``sum_norm``
+  (`plan.features.auto`)
+- ``presence_coverage``, ``rows_coverage``, ``sum_coverage``: units by what bounding leaves of them in such a statistic,
+  over places that are the same for every table (`bound.coverage`)
+- ``rows_left_out``, ``sum_left_out``: how much bounds leave out (`bound.left_out`)
+"""
+
+SUM_KINDS = ("sum", "value_sum")
+"""Kinds of statistics that add up values, on a lattice of their own."""
+
+DISTINCT_KINDS = ("values", "value_sum")
+"""Kinds of statistics in which a value counts once, however many units have it."""
+
+APART_KINDS = (*DISTINCT_KINDS, "histogram")
+"""Kinds of statistics that are read from rows of their own, beside what each unit adds."""
 
 COVERAGE_KINDS = ("presence_coverage", "rows_coverage", "sum_coverage")
 """Kinds of statistics that say what bounding leaves of another one, as histograms of units."""

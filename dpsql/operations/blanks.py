@@ -18,6 +18,7 @@ MOST_VALUES = "<most distinct values of one unit in one group>"
 ROWS_NORM = "<norm of the rows of one unit in all groups>"
 SUM_NORM = "<norm of the sums of one unit in all groups>"
 VALUES = ("<lowest value>", "<highest value>")
+LEAST_POSITIVE = "<lowest positive value>"
 SUMS = ("<lowest sum of one unit in one group>", "<highest sum of one unit in one group>")
 DAYS = ("DATE <first day in quotes>", "DATE <last day in quotes>")
 LEVELS = ("<lowest rho>", "<highest rho>")
@@ -52,6 +53,10 @@ def pair(ends: tuple[str, str]) -> str:
     '(<lowest value>, <highest value>)'
     """
     return f"({', '.join(ends)})"
+
+
+PAIRS = f"({pair(VALUES)}, {pair(VALUES)})"
+"""Bounds of both values of a pair."""
 
 
 def blanks_in(tokens: Sequence[Token], text: str) -> Iterator[tuple[int, int]]:

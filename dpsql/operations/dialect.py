@@ -30,6 +30,7 @@ MAX_NODES = 100_000
 
 _E = TypeVar("_E", bound=exp.Expr)
 _PLAIN_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_SETS = {TokenType.CUBE, TokenType.ROLLUP, TokenType.GROUPING_SETS}
 _MOST_WRITTEN = 60
 TOO_DEEP = "the query is nested too deeply"
 
@@ -70,7 +71,11 @@ AGGREGATE_NODES: tuple[tuple[str, type[exp.AggFunc], tuple[str, ...]], ...] = (
 
 With these they are calls by name.
 """
-CALLED_BY_NAME = ("median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile")
+CALLED_BY_NAME = (
+    *("median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile"),
+    *("geomean", "geometric_mean"),
+    *("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept", "regr_r2"),
+)
 """Private aggregates that are calls by name always."""
 _WITHOUT_TEXT = (
     "approx_quantiles", "approx_top_k", "array_insert", "array_remove_at", "array_union_agg", "collation", "compress",
@@ -150,9 +155,9 @@ class PrivateParser(DuckDBParser):
         return call
 
     def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
-        token = self._curr
         if this is None or not self._match_text_seq("AT", "TIME", "ZONE"):
             return this
+        token = self._tokens[self._index - 3]
         zone = self._parse_unary()
         if zone is None:
             self.raise_error("AT TIME ZONE needs a zone, as in AT TIME ZONE 'Europe/Berlin'")
@@ -202,6 +207,28 @@ class PrivateParser(DuckDBParser):
             name = option.name if isinstance(option, exp.Column) else "name"
             self.raise_error(f"an option is given with =. Write {name} = {value}")
         return option
+
+
+class GroupingSetsParser(PrivateParser):
+    """The parser of a text with grouping sets, whose terms are expressions of any kind, as in ``ROLLUP (x > 1, y)``.
+
+    sqlglot reads no comparison there, and no condition.
+    """
+
+    KINDS: ClassVar[dict[TokenType, type[exp.Cube | exp.Rollup]]] = {
+        TokenType.CUBE: exp.Cube,
+        TokenType.ROLLUP: exp.Rollup,
+    }
+
+    def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+        kind = self.KINDS.get(self._curr.token_type) if self._curr and not with_prefix else None
+        if kind is None:
+            return super()._parse_cube_or_rollup(with_prefix)
+        self._advance()
+        return self.expression(kind(expressions=self._parse_wrapped_csv(self._parse_disjunction)))
+
+    def _parse_grouping_set(self) -> exp.Expr | None:
+        return self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
 
 
 class PrivateDuckDB(DuckDB):
@@ -259,7 +286,8 @@ def parse_statement(text: str) -> exp.Expr:
         for token in tokens:
             # sqlglot obeys comments: some rename functions, some write into the tree
             token.comments.clear()
-        statements = [tree for tree in dialect.parser(max_nodes=MAX_NODES).parse(tokens, text) if tree is not None]
+        kind = GroupingSetsParser if _SETS & {token.token_type for token in tokens} else PrivateParser
+        statements = [one for one in kind(dialect=dialect, max_nodes=MAX_NODES).parse(tokens, text) if one is not None]
     except SqlglotError as error:
         raise _blank_error(tokens, text) or options_error(text) or _parse_error(error, text) from None
     except RecursionError:

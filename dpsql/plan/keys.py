@@ -14,7 +14,7 @@ from dpsql.model.environment import things_without, types_of
 from dpsql.model.frame import PublicKeys
 from dpsql.model.private_query import OPTION_NAMES, Buckets, EachKey
 from dpsql.model.refusals import COMBINATIONS, refuse_combinations
-from dpsql.model.rows import Key
+from dpsql.model.rows import BINS, Key
 from dpsql.operations.dialect import span_of, text_literal, to_sql, unquoted
 from dpsql.plan.features.buckets import BucketParts, bucket_groups, bucket_ordering, take_apart
 from dpsql.plan.features.declared_keys import declare_or_leave
@@ -75,7 +75,7 @@ def unlisted_keys(text: SelectText, written: Sequence[exp.Expr], *, by_policy: b
     if text.options.group_selection_strategy == "GAUSSIAN_THRESHOLD":
         return list(written)
     has_list, origin = text.environment.policy.has_public_keys, text.relation.schema.origin
-    unlisted = [key for key in written if not (isinstance(key, exp.Column) and has_list(*origin(key.name)))]
+    unlisted = [k for k in written if not (BINS in k.meta or (isinstance(k, exp.Column) and has_list(*origin(k.name))))]
     return [] if text.kept and not by_policy and unlisted and _are_kept(text, written) else unlisted
 
 
@@ -105,7 +105,9 @@ def read_public_keys(text: SelectText, written: Sequence[exp.Expr], keys: Sequen
             from dpsql.plan.kept_lists import read_listed_keys  # noqa: PLC0415 — few queries need it
 
             return read_listed_keys(text, written, keys)
-        origins = {to_sql(node): text.relation.schema.origin(node.name) for node in written}
+        origin, bins = text.relation.schema.origin, [node for node in written if BINS in node.meta]
+        origins = {to_sql(node): origin(node.name) for node in written}
+        origins |= {to_sql(node): (BINS, str(node.meta[BINS])) for node in bins}
         return text.environment.schemas.public_keys([origins[key.sql] for key in keys], [key.type for key in keys])
     for node in unlisted if _BY_LISTS in text.options.given else ():
         refuse_combinations(

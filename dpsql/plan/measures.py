@@ -14,6 +14,7 @@ from dpsql.model.frame import KEYS_FIRST, PRESENCE, Frame, Norm, PublicKeys, Sta
 from dpsql.model.private_query import NO_BOUNDS, AutoBounds
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.rows import Key
+from dpsql.model.statistic_kinds import APART_KINDS, DISTINCT_KINDS
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, read_aggregate
 from dpsql.plan.aggregates.registry import BY_NAME
@@ -164,9 +165,9 @@ def measured_things(aggregates: Mapping[str, Aggregate]) -> frozenset[str]:
     return that_hold(
         {
             "running totals": any(isinstance(one.estimate.value, RunningSum) for one in aggregates.values()),
-            "count(DISTINCT x)": "values" in kinds,
+            "DISTINCT values": kinds.intersection(DISTINCT_KINDS),
             "quantiles": "histogram" in kinds,
-            "count(DISTINCT x) or quantiles": kinds & {"values", "histogram"},
+            "DISTINCT values or quantiles": kinds.intersection(APART_KINDS),
             "more than count(DISTINCT unit)": kinds,
         }
     )

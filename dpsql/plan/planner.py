@@ -180,7 +180,7 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
         _check_selection(source, keys, asked | measured_things(aggregates))
     if options.bounding == "L2":
         asked_of_l2 = asked | measured_things(aggregates)
-        refuse_combinations({"count(DISTINCT x) or quantiles"}, asked_of_l2, text.hint, refusals)
+        refuse_combinations({"DISTINCT values or quantiles"}, asked_of_l2, text.hint, refusals)
     by_set = frames_of_sets(source, aggregates) if text.has_sets else (frames_by_keys(source, keys, aggregates),)
     extremes = auto_bounds(rows, by_set[0], text.clauses.select) if rows.asked else ()
     if rows.asked or (by_set[0] and "other_group" in asked):

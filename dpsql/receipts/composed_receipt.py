@@ -224,21 +224,26 @@ def _rules() -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(re.sub(r"\\{.*?\\}", ".*", re.escape(rule))) for rule in rules)
 
 
-def with_outer_notes(receipt: Receipt, computed: Sequence[str], *, leaves_out: bool, picks: bool) -> Receipt:
+def with_outer_notes(
+    receipt: Receipt, computed: Sequence[str], frequencies: Sequence[str], *, leaves_out: bool, picks: bool
+) -> Receipt:
     """Return the receipt with notes on the outer statement.
 
     Args:
         receipt: of all private queries.
         computed: columns of the answer that are computed from numbers.
+        frequencies: columns of the answer with mode or histogram, which are computed from counts.
         leaves_out: whether a group that an answer does not show seems to be missing.
         picks: whether noisy numbers decide which rows are shown.
 
     """
-    notes = [words.NO_INTERVAL.format(columns=listed(computed))] if computed else []
+    without = [*computed, *(name for name in frequencies if name not in computed)]
+    notes = [words.NO_INTERVAL.format(columns=listed(without))] if without else []
     if picks:
         notes.append(words.PICKED.format(clause=AROUND))
-    if leaves_out and any(map(_hides_groups, (receipt, *(one.receipt for one in receipt.sets)))):
-        notes.insert(0, words.HIDDEN_GROUPS)
+    if (leaves_out or frequencies) and any(map(_hides_groups, (receipt, *(one.receipt for one in receipt.sets)))):
+        hidden = words.HIDDEN_VALUES.format(columns=listed(frequencies)) if frequencies else words.HIDDEN_GROUPS
+        notes.insert(0, hidden)
     return replace(receipt, notes=(*notes, *receipt.notes))
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.model.estimates import Estimate, Linear, Ratio, RunningSum, Spread, Sum, ValueBounds
+from dpsql.model.estimates import Estimate, GeometricMean, Linear, Moments, Ratio, RunningSum, Spread, Sum, ValueBounds
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.receipts import coverage_words, phrases
@@ -193,30 +193,38 @@ def _columns_of(query: FrameQuery) -> tuple[_Column, ...]:
     """Return the averages, spreads and sums of both signs of a query; those with equal coverage are one."""
     found: dict[tuple[object, ...], _Column] = {}
     for estimate in query.estimates:
-        if column := _column_of(estimate, query):
-            same = (column.measured, column.bounds, column.counted)
-            if before := found.get(same):
-                column = replace(before, name=f"{before.name}, {column.name}", parts=before.parts | column.parts)
-            found[same] = column
+        for column in _columns_of_estimate(estimate, query):
+            same = (column.measured, column.values, column.bounds, column.counted)
+            found[same] = _together(found[same], column) if same in found else column
     return tuple(found.values())
 
 
-def _column_of(estimate: Estimate, query: FrameQuery) -> _Column | None:
-    """Return the column of an average, a spread or a sum of both signs. Return None for others."""
+def _together(one: _Column, other: _Column) -> _Column:
+    """Return two columns with equal coverage as one."""
+    return replace(one, name=f"{one.name}, {other.name}", parts=one.parts | other.parts)
+
+
+def _columns_of_estimate(estimate: Estimate, query: FrameQuery) -> Iterator[_Column]:
+    """Yield the column of an average, a spread or a sum of both signs; of pairs of values one for each value."""
     value, bounds = estimate.value, estimate.value_bounds or _NO_BOUNDS
     parts = frozenset(part.statistic for part in value.linears if part.statistic)
-    if isinstance(value, Ratio | Spread):
+    if isinstance(value, Moments):
+        # the rows are the same, and named once
+        counted = None if query.has_one_row else _rows(value.rows)
+        for one, of_rows in ((value.y, counted), (value.x, None)):
+            yield _Column(estimate.name, "rows", f"values of {one.name}", one.value_bounds, of_rows, None, parts)
+    if isinstance(value, Ratio | Spread | GeometricMean):
         ratio = value.average if isinstance(value, Spread) else value
+        ratio = ratio.logarithm if isinstance(ratio, GeometricMean) else ratio
         summed = ratio.numerator.statistic
         if ratio.offset or (summed and summed.is_signed):
             summed = None
         counted = None if query.has_one_row else _rows(ratio.denominator)
-        return _Column(estimate.name, "rows", "values", bounds, counted, summed, parts)
+        yield _Column(estimate.name, "rows", "values", bounds, counted, summed, parts)
     if isinstance(value, Sum | RunningSum) and estimate.covered and estimate.covered.is_signed:
         totals = "totals in a group" if query.frame.keys else "totals"
         values = "values" if bounds.form == "row" else totals
-        return _Column(estimate.name, totals, values, bounds, estimate.covered, None, parts)
-    return None
+        yield _Column(estimate.name, totals, values, bounds, estimate.covered, None, parts)
 
 
 def _rows(denominator: Linear) -> Statistic:

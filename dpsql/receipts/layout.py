@@ -60,6 +60,7 @@ class Layout:
             ``high name``; what ``dp_interval_low`` and ``dp_interval_high`` give. A column ``unknown name`` is true in
             rows whose interval covers the whole domain of an average, a spread or a quantile.
         domains: these domains in words, by the names of their columns.
+        has_others: whether it has columns of any type that are computed from released numbers.
 
     """
 
@@ -68,6 +69,7 @@ class Layout:
     units: str | None
     ends: pa.Table
     domains: Mapping[str, str] = field(default_factory=dict)
+    has_others: bool = False
 
     def unknown(self, name: str, rows: int) -> pa.ChunkedArray:
         """Return in which of the first rows a column that has a domain says nothing."""
@@ -155,7 +157,7 @@ def has_computed_numbers(table: pa.Table, layout: Layout | None, columns: Sequen
     if layout is None:
         return False
     asked = {*layout.keys, *(one.name for one in columns if IN_PLACE_OF not in one.aggregate)}
-    return any(_is_measured(one.type) for one in table.schema if one.name not in asked)
+    return layout.has_others or any(_is_measured(one.type) for one in table.schema if one.name not in asked)
 
 
 def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, column: str | None, rows: int) -> Bars:

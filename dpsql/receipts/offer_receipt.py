@@ -12,20 +12,11 @@ from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.too_little import delta_for_threshold, fits_window
 from dpsql.model.auto_level import AutoLevel
-from dpsql.model.estimates import (
-    EXTREMES,
-    IN_PLACE_OF,
-    AnyUnit,
-    BoundedValue,
-    NotFound,
-    NoValue,
-    Quantile,
-    Ratio,
-    Spread,
-)
+from dpsql.model.estimates import EXTREMES, IN_PLACE_OF, AnyUnit, BoundedValue, NotFound, NoValue, Quantile
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Norm, Statistic
 from dpsql.model.identity import part_hash
 from dpsql.model.private_query import AutoGroups, Buckets, FrameQuery
+from dpsql.model.statistic_kinds import DISTINCT_KINDS
 from dpsql.model.top_rows import WINDOW, TopRows
 from dpsql.receipts import bounds_line, level_words, phrases, words
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
@@ -81,7 +72,8 @@ def column_receipts(
             continue
         statistic = value.linears[0].statistic or PRESENCE
         if isinstance(value, BoundedValue):
-            found.append(ColumnReceipt(name, estimate.name, value.bounds, None, None, None, None, statistic.lattice))
+            bounds = value.bounds if math.isfinite(value.bounds[1]) else None
+            found.append(ColumnReceipt(name, estimate.name, bounds, None, None, None, None, statistic.lattice))
             continue
         l2 = histogram.sum_l2(statistic)
         if statistic == PRESENCE and frame.bounding.sparsity:
@@ -89,8 +81,8 @@ def column_receipts(
             l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
         largest = norms_of(value, query.groups, histogram).max(initial=0.0)
         sigma = float(shown_sigma(estimate, linear_noise(value.linear, noise) * largest, roundings))
-        bounds, linf = statistic.interval, statistic.radius * frame.finer_per_group
-        found.append(ColumnReceipt(name, estimate.name, bounds, linf, l2, sigma, Z_95 * sigma, statistic.lattice))
+        interval, linf = statistic.interval, statistic.radius * frame.finer_per_group
+        found.append(ColumnReceipt(name, estimate.name, interval, linf, l2, sigma, Z_95 * sigma, statistic.lattice))
     return tuple(found)
 
 
@@ -169,7 +161,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
         found.append(of_kind.format(counters=bounding.sparsity.k, groups=bounding.sparsity.k))
     found += [
         words.DISTINCT_VALUES.format(values=most)
-        for most in sorted({statistic.interval[1] for statistic in query.statistics if statistic.kind == "values"})
+        for most in sorted({one.values_kept for one in query.statistics if one.kind in DISTINCT_KINDS})
     ]
     found += _quantile_notes(query)
     if any(isinstance(estimate.value, AnyUnit) for estimate in query.estimates):
@@ -209,7 +201,7 @@ def _rows_notes(query: FrameQuery, rows: int, level: str) -> Iterator[str]:
     columns = [
         one.name
         for one in query.estimates
-        if isinstance(one.value, Quantile | Ratio | Spread)
+        if isinstance(one.value, BoundedValue)
         and any(linear.statistic and linear.statistic.row_cap for linear in one.value.linears)
     ]
     if columns and not query.has_one_row:

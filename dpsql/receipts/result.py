@@ -133,7 +133,9 @@ class Result:
     @cached_property
     def _rows(self) -> list[tuple[Any, ...]]:
         """Return all rows, read once: the whole column decides if its dates become text."""
-        return list(zip(*(readable(column).to_pylist() for column in self._table.columns), strict=True))
+        return list(
+            zip(*(readable(column).to_pylist(maps_as_pydicts="strict") for column in self._table.columns), strict=True)
+        )
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the table as one Parquet file."""

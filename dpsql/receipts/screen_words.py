@@ -23,6 +23,7 @@ LESS_FOR_SOME = Sentence(", less for picked rows")
 """Both of the probability in the line below a printed answer."""
 ALL_INTERVALS = Sentence("intervals")
 ALSO_NULL = Sentence("NULL: no value is known")
+ALSO_HIDDEN_VALUES = Sentence("values may be hidden")
 ALSO_HIDDEN = Sentence("NULL may be a group that is not shown")
 ALL_UNKNOWN_IN = Sentence("NULL in {columns|mean and spread}: the 95 % intervals cover all possible values")
 NULLS = Sentence("NULL in some columns; {receipt_at|answer.receipt} says why")

@@ -132,6 +132,9 @@ OF_UNIT = Sentence(
     "{delta|1e-08}"
 )
 HIDDEN_GROUPS = Sentence("NULL (or 0 for it), and rows of EXCEPT or NOT IN, may be groups that an answer does not show")
+HIDDEN_VALUES = Sentence(
+    "{columns|mode(kind)}: a value whose count passed no threshold is left out (NULL without any), and may have rows"
+)
 COMPARED_WITH = Sentence(
     "rows of part {number|2} are compared with {value|52.42}, a noisy number: {text|SELECT avg(cost) FROM visits}"
 )
@@ -349,6 +352,7 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         SETS_ADD_UP,
         SETS_APART,
         HIDDEN_GROUPS,
+        HIDDEN_VALUES,
     ),
     "error": (
         EXTREME,

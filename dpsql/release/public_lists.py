@@ -14,7 +14,7 @@ import pyarrow as pa
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import PolicyError, SchemaError
 from dpsql.model.frame import PublicKeys
-from dpsql.model.rows import ListedRows
+from dpsql.model.rows import BINS, ListedRows
 from dpsql.operations.row_sql import one_spelling, total_condition_sql, total_sql
 from dpsql.state import Domain, Policy, ReleaseHistory
 
@@ -107,6 +107,9 @@ class PublicLists:
         """
         lists = []
         for (table, column), key_type in zip(columns, types, strict=True):
+            if table == BINS:
+                lists.append(self.sandbox.literals(tuple(map(str, range(int(column)))), key_type))
+                continue
             domain = self.policy.domain(table, column)
             if not domain:
                 raise PolicyError(f"column {column!r} has no public keys")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.model.estimates import AnyUnit, Estimate, LinearValue, NoValue, RunningSum
+from dpsql.model.estimates import AnyUnit, Estimate, LinearValue, Moments, NoValue, RunningSum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets, FrameQuery
 from dpsql.model.top_rows import TopRows
@@ -116,7 +116,8 @@ def row_order(query: FrameQuery) -> RowOrder | None:
         return None
     estimate = query.estimates[top.estimate]
     adds_up = isinstance(query.groups, Buckets) or isinstance(estimate.value, RunningSum)
-    is_independent = not adds_up and query.frame.factorised is None
+    # of numbers of pairs it is not proved that far groups are no candidates (docs/proofs/top-rows.md)
+    is_independent = not (adds_up or isinstance(estimate.value, Moments)) and query.frame.factorised is None
     return None if isinstance(estimate.value, NoValue | AnyUnit) else RowOrder(top, estimate, is_independent)
 
 

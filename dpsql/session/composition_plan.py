@@ -25,9 +25,9 @@ from dpsql.features.private_parts import (
 )
 from dpsql.model.environment import Column, Environment
 from dpsql.model.private_query import OPTION_NAMES, PrivateQuery, QueryOptions, Request
-from dpsql.model.refusals import Refusals
+from dpsql.model.refusals import Refusals, refuse_combinations
 from dpsql.plan.composition.outer import OuterStatement, Source, check_literals, read_outer
-from dpsql.plan.composition.parts import Composition, Part, PublicTable, compose
+from dpsql.plan.composition.parts import Composition, CountedValues, Part, PublicTable, compose
 from dpsql.plan.environment.policy_view import environment
 from dpsql.session.part_runner import Options, Runner
 from dpsql.session.scalar_values import PlannedScalar, planned_scalar
@@ -38,6 +38,8 @@ from dpsql.state import State
 
 _LEVELS = ("epsilon", "rho", "target_half_width", "target_relative_error")
 _OF_LEVELS = (*_LEVELS, "delta", "max_rho", "max_epsilon", "confidence", "at_least")
+_OF_ALONE = {*_OF_LEVELS, "as_of", "max_groups_contributed"}
+"""Options beside a query that only finds out if its keys are public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ def composed_plan(
         planner = _Planner(runner, statement, reader, engine, outside, composition.tables)
         whole = planner.whole_options(composition, options)
         plans, requests = planner.plan_parts(composition.parts, whole)
+        planner.check_values(composition.counted, plans)
         sources = [*(source_of(planned) for planned in plans), *public]
         outer = read_outer(composition.outer, sources, outside, planner.refusals)
         if plans:
@@ -194,6 +197,9 @@ class _Planner:
         """
         mechanisms = [mechanism.word for mechanism in self._outside.mechanisms]
         found = read_options(composition.hint, options, mechanisms, self.refusals)
+        if composition.frequencies:
+            things = {"mode or histogram", *found.given}
+            refuse_combinations({"mode or histogram"}, things, composition.hint, self.refusals)
         self.refusals.raise_if_any()
         return found
 
@@ -233,6 +239,23 @@ class _Planner:
         if options != [plan.options for plan in plans]:
             plans = self._planned(parts, options)
         return plans, requests
+
+    def check_values(self, counted: Sequence[CountedValues], plans: Sequence[PlannedPart]) -> None:
+        """Refuse mode and histogram of values without public keys.
+
+        Raises:
+            UnsupportedQueryError: there are such values.
+
+        """
+        parts = {plan.part.name: plan for plan in plans}
+        for one in counted:
+            plan = parts[one.part]
+            if plan.query.first.frame.has_private_keys:
+                # groups may be private, the values may not
+                named = {name: plan.options[name] for name in _OF_ALONE & set(plan.options)}
+                alone, _, _ = self._plan(as_part(self._statement, one.alone), named)
+                if alone.first.frame.has_private_keys:
+                    one.counts.refuse(self.refusals)
 
     def _planned(self, parts: Sequence[Part], options: Sequence[Options]) -> list[PlannedPart]:
         """Return the plans of the parts, each after those whose numbers it waits for."""

@@ -259,7 +259,8 @@ class Composed:
             for side, end in enumerate(("low", "high"))
         }
         keys = tuple(name for name, one in zip(names, outer.outputs, strict=False) if one.is_key)
-        return Layout(keys, is_cut=False, units=None, ends=pa.table(ends))
+        has_others = bool(self._plan.composition.frequencies)
+        return Layout(keys, is_cut=False, units=None, ends=pa.table(ends), has_others=has_others)
 
     def _passing(self, place: int) -> dict[str, tuple[str, ...]]:
         """Return the columns of a part that pass through the outer statement, each with what it is called there."""
@@ -293,7 +294,11 @@ class Composed:
             passed = {plan.outer.columns[place].name for place in plan.outer.numbers}
             receipt = composed_receipt(parts, terms, name, passed)
         receipt = with_outer_notes(
-            receipt, plan.outer.computed, leaves_out=plan.outer.leaves_out, picks=plan.outer.picks
+            receipt,
+            plan.outer.computed,
+            plan.composition.frequencies,
+            leaves_out=plan.outer.leaves_out,
+            picks=plan.outer.picks,
         )
         asked = next(iter(plan.requests.values()))
         receipt = replace(receipt, asked_by="epsilon" if asked.rho is None else "rho")

@@ -8,7 +8,11 @@ from typing import TypeVar
 from sqlglot import exp
 
 from dpsql.model.environment import folded
+from dpsql.operations.dialect import CALLED_BY_NAME
 from dpsql.sql.windows import RESULT_FUNCTIONS
+
+_MOST = 2
+"""Arguments of a quantile: a value and a share."""
 
 Query = TypeVar("Query", bound=exp.Query)
 QUERY_PARTS: tuple[type, ...] = (
@@ -35,12 +39,31 @@ QUERY_PARTS: tuple[type, ...] = (
     exp.Filter,
     exp.Union,
     *RESULT_FUNCTIONS,
+    exp.AnyValue,
+    exp.ApproxDistinct,
+    exp.ArgMax,
+    exp.ArgMin,
+    exp.ArrayAgg,
+    exp.Corr,
+    exp.CovarPop,
+    exp.CovarSamp,
+    exp.GroupConcat,
+    exp.IgnoreNulls,
+    exp.Mode,
+    exp.PercentileCont,
+    exp.PercentileDisc,
+    exp.Stddev,
+    exp.StddevPop,
+    exp.StddevSamp,
+    exp.Variance,
+    exp.VariancePop,
+    exp.WithinGroup,
 )
 
 
-def is_median(node: exp.Expr) -> bool:
-    """Return True if a node calls median(), which the parser reads as a call by name."""
-    return isinstance(node, exp.Anonymous) and node.name.lower() == "median" and len(node.expressions) == 1
+def is_quantile(node: exp.Expr) -> bool:
+    """Return True if a node calls median() or another quantile, which the parser reads as calls by name."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() in CALLED_BY_NAME and len(node.expressions) <= _MOST
 
 
 def with_needed(query: Query, queries: Mapping[str, exp.CTE]) -> Query:

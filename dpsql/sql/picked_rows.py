@@ -10,7 +10,7 @@ from sqlglot import exp
 from dpsql.model.environment import folded
 
 _CLAUSES = ("where", "having", "qualify")
-_EXTREMES = (exp.Max, exp.Min)
+_EXTREMES = (exp.Max, exp.Min, exp.ArgMax, exp.ArgMin)
 
 
 def picks_numbers(outer: exp.Query, of_answers: Collection[str], *, is_ordered: bool = False) -> bool:

@@ -19,6 +19,7 @@ from dpsql.errors import ParseError, Span
 from dpsql.model.frame import Statistic
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import did_you_mean
+from dpsql.model.statistic_kinds import APART_KINDS
 from dpsql.operations.dialect import Call, parse_statement, require_unicode, span_at, span_of, to_sql
 from dpsql.sql.show import ShowStatement, read_show
 
@@ -324,12 +325,12 @@ def check_statistics(statistics: Sequence[Statistic], node: exp.Expr, refusals: 
             f"a query has at most {MOST_STATISTICS} different statistics, and this one {len(statistics) - 1:,}.",
             "Ask for some of them in a query of their own, of the same rows and groups.",
         )
-    apart = [one for one in statistics if one.kind in ("histogram", "values")]
+    apart = [one for one in statistics if one.kind in APART_KINDS]
     if len(apart) > MOST_APART:
         refusals.refuse(
             "size",
             node,
-            f"a query has quantiles of different values and counts of distinct values at most "
+            f"a query has quantiles of different values and counts or sums of distinct values at most "
             f"{MOST_APART} together, and this one {len(apart)}.",
             "Ask for some of them in a query of their own, of the same rows and groups; all quantiles of one value "
             "count once.",

@@ -33,6 +33,7 @@ TOLERANCES: dict[str, Mapping[str, float]] = {
         **_LEFT_OUT,
         r"up to ([\d.]+) % could be": 12,
         r"at least ([\d,]+) units": 5000,
+        r"\[([\d.]+), ([\d.]+), ([\d.]+)\]": 12,
     },
     "docs/divisible-noise.md": {
         r"released: \[(-?\d+), (-?\d+), (-?\d+)\]": 6,

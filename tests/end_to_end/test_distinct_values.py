@@ -1,4 +1,4 @@
-"""count(DISTINCT x) through SQL: private and public keys, frozen keys, other levels, and after top-k."""
+"""count(DISTINCT x) and sum(DISTINCT x) through SQL: private and public keys, frozen keys, levels, after top-k."""
 
 from __future__ import annotations
 
@@ -88,3 +88,46 @@ def test_errors_are_as_wide_as_intervals_say(session: dpsql.Session) -> None:
     rows = session.sql(query, rho=0.05, max_groups_contributed=1, mechanism="GAUSSIAN").fetchall()
     assert 455 <= sum(low <= exact[city] <= high for city, _, low, high in rows) <= 493
     assert sum(abs(n - exact[city]) <= (high - low) / 4 for city, n, low, high in rows) < 455, "half the width"
+
+
+def test_a_sum_of_values_is_that_of_duckdb_without_noise(session: dpsql.Session) -> None:
+    silence(session)
+    session.connection.execute("ALTER TABLE visits ADD COLUMN paid INTEGER")
+    session.connection.execute("UPDATE visits SET paid = (patient * 7 + city) % 90 - 20")
+    session.sql("CALL dp_domain('visits', 'paid', bounds := [-100, 100])")
+    text = "SELECT city, sum(DISTINCT paid) AS paid FROM visits GROUP BY city ORDER BY city"
+    answer = session.sql(text, rho=1, delta=1e-3)
+    assert answer.fetchall() == session.connection.execute(text).fetchall()
+    (column,) = receipt_of(answer).columns
+    assert (column.bounds, column.linf) == ((-300.0, 300.0), 300.0)
+    assert any("at most 3 distinct values" in note for note in receipt_of(answer).notes)
+
+
+def test_auto_finds_the_bounds_of_a_sum_of_values(session: dpsql.Session) -> None:
+    silence(session)
+    session.connection.execute("CREATE TABLE bills AS SELECT patient, patient % 50 AS paid FROM visits")
+    session.sql("CALL dp_protect('bills', unit := 'visits', privacy_unit_column := 'patient')")
+    answer = session.sql("SELECT sum(DISTINCT paid) AS paid FROM bills", rho=8)
+    ((paid,),) = answer.fetchall()
+    assert paid == pytest.approx(sum(range(50)), abs=10)
+    assert any("AUTO found bounds" in note for note in receipt_of(answer).notes)
+
+
+@pytest.mark.statistical
+def test_errors_of_a_sum_of_values_are_as_wide_as_intervals_say(session: dpsql.Session) -> None:
+    """Of 500 intervals at 95 %, fewer than 455 or more than 493 cover with probability below 2e-4 (binomial)."""
+    session._runner.noise_source = seeded_noise(6)
+    session.connection.execute(
+        "CREATE TABLE many AS SELECT patient, patient % 500 AS city, patient % 41 + city AS paid FROM visits"
+    )
+    session.sql(
+        "CALL dp_protect('many', coverage := FALSE, "
+        "unit := 'visits', privacy_unit_column := 'patient', max_rows_per_group := 3)"
+    )
+    session.sql(f"CALL dp_domain('many', 'city', keys := {list(range(500))})")
+    session.sql("CALL dp_domain('many', 'paid', bounds := [-5, 50])")
+    query = "SELECT city, sum(DISTINCT paid) AS s, dp_interval_low(s), dp_interval_high(s) FROM many GROUP BY city"
+    exact = dict(session.connection.execute("SELECT city, sum(DISTINCT paid) FROM many GROUP BY city").fetchall())
+    rows = session.sql(query, rho=0.05, max_groups_contributed=1, mechanism="GAUSSIAN").fetchall()
+    assert 455 <= sum(low <= exact[city] <= high for city, _, low, high in rows) <= 493
+    assert sum(abs(s - exact[city]) <= (high - low) / 4 for city, s, low, high in rows) < 455, "half the width"

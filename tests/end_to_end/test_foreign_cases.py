@@ -92,6 +92,7 @@ EQUAL = {
     "B15 back quotes": "SELECT `hotel`, count(*) FROM `stay` GROUP BY `hotel`",
     "B17 VALUES": "SELECT z.city, count(*) FROM stay JOIN (VALUES (0, 'Ulm'), (1, 'Bonn')) z(h, city) "
     "ON z.h = stay.hotel GROUP BY z.city",
+    "B18 sum of distinct values": "SELECT hotel, sum(DISTINCT paid) FROM stay GROUP BY hotel",
     "bounds of a public column from its rows": "SELECT sum(hotel.rooms * stay.paid) FROM stay JOIN hotel "
     "ON stay.hotel = hotel.id",
     "INTERVAL of a number in parentheses": "SELECT count(*) FROM stay WHERE arrived > DATE '2024-12-01' + "

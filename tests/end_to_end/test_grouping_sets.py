@@ -101,6 +101,32 @@ def test_without_noise_the_answer_is_duckdbs(silent: dpsql.Session, sets: str, a
     assert _rounded(found) == _rounded(expected)
 
 
+@pytest.mark.parametrize(
+    "sets",
+    [
+        "ROLLUP (cost > 3, ward)",
+        "CUBE (cost > 3, ward IS NULL)",
+        "GROUPING SETS ((cost > 3, ward), kind IN (1, 2), ())",
+        "GROUPING SETS (cost > 3, ROLLUP (ward = 1, kind))",
+        "ward, ROLLUP (kind BETWEEN 2 AND 4 OR kind = 6)",
+        "CUBE ((cost > 3 AND kind < 5, ward), kind + 1)",
+        "ROLLUP (big, ward)",
+    ],
+)
+def test_sets_of_comparisons_are_those_of_duckdb(silent: dpsql.Session, sets: str) -> None:
+    big = ", cost > 3 AS big" if "big" in sets else ""
+    text = f"SELECT count(*) AS n{big} FROM visits GROUP BY {sets} ORDER BY ALL"
+    found = silent.sql(text, rho=5.0, max_groups_contributed=6).fetchall()
+    assert found == silent.connection.execute(text).fetchall()
+
+
+@pytest.mark.parametrize("sets", ["ALL ROLLUP (ward)", "ALL, ward", "ward WITH ROLLUP"])
+def test_a_form_that_duckdb_does_not_have_is_refused(silent: dpsql.Session, sets: str) -> None:
+    with pytest.raises(dpsql.UnsupportedQueryError) as refused:
+        silent.sql(f"SELECT ward, count(*) FROM visits GROUP BY {sets}")
+    assert {one.code for one in refused.value.refusals} == {"group_by_form"}
+
+
 def _rounded(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [tuple(round(value, 6) if isinstance(value, float) else value for value in row) for row in rows]
 

@@ -130,3 +130,15 @@ def test_any_value_adds_no_key_to_group_by_all(shop: dpsql.Session) -> None:
         shop.sql("SELECT city, any_value(price), count(*) FROM orders GROUP BY ALL")
     answer = shop.sql("SELECT city, any_value(city), count(*) AS n FROM orders GROUP BY ALL ORDER BY ALL")
     assert answer.fetchall() == [(f"city {i}", f"city {i}", 600) for i in range(3)]
+
+
+def test_aggregates_around_an_answer_are_those_of_duckdb(shop: dpsql.Session) -> None:
+    outer = (
+        "SELECT string_agg(city || '=' || n, ', ' ORDER BY city) AS t, list(n ORDER BY city) AS l, stddev(n) AS s, "
+        "quantile_cont(n, 0.5) AS q, percentile_cont(0.5) WITHIN GROUP (ORDER BY n) AS p, arg_max(city, n) AS a, "
+        "mode(n) AS m, corr(n, n) AS c, any_value(city ORDER BY city) AS v FROM {}"
+    )
+    answer = "SELECT city, count(*) AS n FROM orders WHERE price > 7 OR city <> 'city 1' GROUP BY city"
+    shop.connection.sql(f"CREATE OR REPLACE TEMP TABLE answer AS {answer}")
+    known = shop.connection.sql(outer.format("answer")).fetchall()
+    assert shop.sql(outer.format(f"({answer})")).fetchall() == known

@@ -116,6 +116,9 @@ def in_words_of_pandas(receipt: Receipt, measures: Sequence[Measure], written: C
             return ", ".join(one.name for one in known)
         plain, _, bounds = call[0].rpartition(_BOUNDS)
         bounds = bounds.partition(" => ")[2].removesuffix(")")
+        first = unbounded[f"{plain})"][0]
+        if first.function == "quantile":
+            return f"groupby(…)[{first.column!r}].quantile({first.share}, bounds={bounds})"
         return f"agg({', '.join(_argument(one, bounds) for one in unbounded[f'{plain})'])})"
 
     def rewritten(sentence: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
+import numpy as np
+
 from dpsql.errors import PolicyError, Refusal, UnsupportedQueryError
 from dpsql.frontends.frames.question import Question
 from dpsql.frontends.frames.rows import numeric_columns, require_column
@@ -64,6 +66,24 @@ def measures_of(
         raise PolicyError(f"{_shown(selected)} is selected already; write .{function}() without a column")
     names = [column] if column is not None else _listed(selected)
     return [read_measure(str(name), (name, function, bounds), question.frame) for name in names]
+
+
+def read_shares(q: object, interpolation: str) -> list[float]:
+    """Return the shares of the values below the quantiles that pandas asks for.
+
+    Raises:
+        PolicyError: a share is no number from 0 to 1, or the quantile is another than that of ``quantile_cont``.
+
+    """
+    if interpolation != "linear":
+        raise PolicyError(f"quantile takes interpolation='linear', not {interpolation!r}")
+    asked = list(q) if isinstance(q, list | tuple | np.ndarray) else [q]
+    shares = [float(one) for one in asked if isinstance(one, int | float | np.number) and not isinstance(one, bool)]
+    if not shares or len(shares) != len(asked) or any(not 0 <= one <= 1 for one in shares):
+        raise PolicyError("quantile takes shares from 0 to 1, as in quantile(0.9) or quantile([0.25, 0.5, 0.75])")
+    if len(set(shares)) != len(shares):
+        raise PolicyError("quantile takes each share once")
+    return shares
 
 
 def measures_of_agg(

@@ -10,22 +10,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from dpsql.errors import PolicyError
-from dpsql.frontends.frames.arguments import Selected, example_column, measures_of, measures_of_agg, read_selection
+from dpsql.frontends.frames.arguments import (
+    Selected,
+    example_column,
+    measures_of,
+    measures_of_agg,
+    read_selection,
+    read_shares,
+)
+from dpsql.frontends.frames.arrow_shape import ordered_keys, table_of
+from dpsql.frontends.frames.key_terms import KeyTerm
 from dpsql.frontends.frames.question import Question
-from dpsql.frontends.frames.refused_methods import is_known_elsewhere, method_refused
+from dpsql.frontends.frames.refused_methods import is_known_elsewhere, method_refused, require_plain_arguments
 from dpsql.frontends.frames.rows import arrow_schema, column_names, without_rows
 from dpsql.frontends.frames.shape import (
     Bounds,
     Measure,
     ReceiptRecord,
-    ordered_keys,
     read_measure,
     rows_to_show,
-    table_of,
     typed_keys,
     typed_values,
 )
@@ -66,6 +74,10 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
             if self._selected is None and name in column_names(self._question.frame):
                 return self[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def __len__(self) -> int:
+        """Raise an error, because the number of groups is private."""
+        raise self._refused("ngroups")
 
     def __iter__(self) -> Iterator[Any]:
         """Raise an error, because the rows of a group are private."""
@@ -120,7 +132,7 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
     def count(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
         """Return the number of rows in which a column has a value; without one, of every column but the keys."""
         if column is not None or self._selected is not None:
-            return self._one("count", column, bounds)
+            return self._one("count", column, bounds, {})
         others = [name for name in column_names(self._question.frame) if name not in self._question.keys]
         return self._answer([read_measure(name, (name, "count", bounds), self._question.frame) for name in others])
 
@@ -128,29 +140,49 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
         """Return the number of distinct privacy units of each group."""
         return self._single(Measure("", None, "nunique"))
 
-    def nunique(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+    def nunique(self, column: str | None = None, bounds: Bounds = None, **others: object) -> AnswerT:
         """Return the number of distinct values; ``bounds`` are of what one unit adds to one group."""
-        return self._one("nunique", column, bounds)
+        return self._one("nunique", column, bounds, others)
 
-    def sum(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+    def sum(self, column: str | None = None, bounds: Bounds = None, **others: object) -> AnswerT:
         """Return the sum; ``bounds`` are of what one unit adds to one group, or one number its norm over all."""
-        return self._one("sum", column, bounds)
+        return self._one("sum", column, bounds, others)
 
-    def mean(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+    def mean(self, column: str | None = None, bounds: Bounds = None, **others: object) -> AnswerT:
         """Return the mean; ``bounds`` are of one value."""
-        return self._one("mean", column, bounds)
+        return self._one("mean", column, bounds, others)
 
-    def median(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+    def median(self, column: str | None = None, bounds: Bounds = None, **others: object) -> AnswerT:
         """Return the median; ``bounds`` are of one value."""
-        return self._one("median", column, bounds)
+        return self._one("median", column, bounds, others)
 
-    def std(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+    def std(self, column: str | None = None, bounds: Bounds = None, **others: object) -> AnswerT:
         """Return the standard deviation; ``bounds`` are of one value."""
-        return self._one("std", column, bounds)
+        return self._one("std", column, bounds, others)
 
-    def var(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+    def var(self, column: str | None = None, bounds: Bounds = None, **others: object) -> AnswerT:
         """Return the variance; ``bounds`` are of one value."""
-        return self._one("var", column, bounds)
+        return self._one("var", column, bounds, others)
+
+    def quantile(
+        self,
+        q: float | Sequence[float] = 0.5,
+        interpolation: str = "linear",
+        *,
+        bounds: Bounds = None,
+        **others: object,
+    ) -> AnswerT:
+        """Return the value below which a share ``q`` of the values lies; ``bounds`` are of one value.
+
+        A list of shares is answered for the price of one. It gives a row for each share, as in pandas.
+        """
+        require_plain_arguments("quantile", others)
+        shares = read_shares(q, interpolation)
+        measures = measures_of(self._question, self._selected, "quantile", None, bounds)
+        if isinstance(q, list | tuple | np.ndarray):
+            return self._quantiles(measures, shares)
+        measures = [dataclasses.replace(one, share=shares[0]) for one in measures]
+        return self._answer(measures) if isinstance(self._selected, tuple) else self._single(measures[0])
 
     def agg(self, func: object = None, **named: object) -> AnswerT:
         """Return several numbers at one price, as in ``agg(visits=('patient_id', 'count'), cost=('cost', 'sum'))``.
@@ -184,9 +216,15 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
         return type(self)(dataclasses.replace(self._question, **changes), self._selected)
 
     def _refused(self, name: str) -> Exception:
-        return method_refused(name, self._question.keys, example_column(self._question, self._selected))
+        return method_refused(name, self._question.key_columns, example_column(self._question, self._selected))
 
-    def _one(self, function: str, column: str | None, bounds: Bounds) -> AnswerT:
+    def _quantiles(self, measures: Sequence[Measure], shares: Sequence[float]) -> AnswerT:
+        """Ask for several quantiles of each column."""
+        column = measures[0].column
+        raise PolicyError(f"quantile takes one share here, as in groupby(…)[{column!r}].quantile({shares[0]!r})")
+
+    def _one(self, function: str, column: str | None, bounds: Bounds, others: Mapping[str, object]) -> AnswerT:
+        require_plain_arguments(function, others)
         measures = measures_of(self._question, self._selected, function, column, bounds)
         return self._answer(measures) if isinstance(self._selected, tuple) else self._single(measures[0])
 
@@ -221,6 +259,9 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
         result, measures = asked.ask(measures)
         empty = without_rows(asked.frame)
         assert isinstance(empty, pd.DataFrame)  # noqa: S101 — as the frame is
+        if asked.terms:
+            # they stay as SQL has them until the answer is in order
+            empty = empty.assign(**{key: pd.Series(dtype=object) for key in asked.terms})
         rows = result.df()
         keys = typed_keys(rows, empty, asked.keys, asked.listed, asked.form.ordered)
         values = {
@@ -228,7 +269,7 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
             for place, (name, measure) in enumerate(asked.columns(measures), start=len(asked.keys))
         }
         order = rows_to_show(keys, asked.listed, asked.form)
-        keys, shown = keys.iloc[order], pd.DataFrame(values, index=keys.index).iloc[order]
+        keys, shown = _labelled(keys.iloc[order], asked.terms), pd.DataFrame(values, index=keys.index).iloc[order]
         empty_columns = [one.name for one in measures if len(shown) and bool(shown[one.name].isna().all())]
         _warn_of_empty(empty_columns, result.receipt, value="NaN")
         if asked.form.as_index:
@@ -238,6 +279,28 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
         if result.receipt is not None:
             shown.attrs["dpsql"] = ReceiptRecord(result.receipt)
         return shown
+
+    def _quantiles(self, measures: Sequence[Measure], shares: Sequence[float]) -> pd.Series[Any] | pd.DataFrame:
+        """Ask for several quantiles of each column; the shares are the last level of the index."""
+        form = self._question.form
+        named = {
+            (one.name, share): dataclasses.replace(one, name=f"{one.name} {share!r}", share=share)
+            for one in measures
+            for share in shares
+        }
+        wide = self._with(form=dataclasses.replace(form, as_index=True))._answer(list(named.values()))
+        columns = {
+            one.name + end: wide[[named[one.name, share].name + end for share in shares]].to_numpy().ravel()
+            for one in measures
+            for end in ("", *form.beside)
+        }
+        levels = [wide.index.get_level_values(place).repeat(len(shares)) for place in range(wide.index.nlevels)]
+        index = pd.MultiIndex.from_arrays([*levels, np.tile(shares, len(wide))], names=[*wide.index.names, None])
+        long = pd.DataFrame(columns, index=index)
+        long.attrs.update(wide.attrs)
+        if not form.as_index:
+            return long.reset_index()
+        return long if form.beside or isinstance(self._selected, tuple) else long.iloc[:, 0]
 
     def _like(self, table: pa.Table) -> pd.Series[Any] | pd.DataFrame:
         return Result(table).df()
@@ -286,6 +349,14 @@ class PolarsGroupBy(TableGroupBy["pl.DataFrame"]):
         # polars has no metadata of frames; it sets its own accessors as attributes of a frame, too
         vars(answer)["dpsql"] = receipt
         return answer
+
+
+def _labelled(keys: pd.DataFrame, terms: Mapping[str, KeyTerm]) -> pd.DataFrame:
+    """Return the keys of an answer, those that are computed with the values and names that they have in pandas."""
+    if not terms:
+        return keys
+    shown = [terms[key].labelled(keys[key]).rename(terms[key].column) if key in terms else keys[key] for key in keys]
+    return pd.concat(shown, axis=1)
 
 
 def _warn_of_empty(columns: Sequence[str], receipt: Receipt | None, *, value: str) -> None:

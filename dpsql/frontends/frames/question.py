@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from dpsql.errors import PolicyError, Refusal, SchemaError, UnsupportedQueryError
 from dpsql.frontends.frames.advice import in_words_of_pandas, refused_in_words_of_pandas
+from dpsql.frontends.frames.key_terms import KeyTerm
 from dpsql.frontends.frames.privacy_unit import PrivacyUnit, declared_policy, source_of
 from dpsql.frontends.frames.rows import Frame, column_names, create_source, frame_database, source_column
 from dpsql.frontends.frames.shape import AnswerForm, ListedKeys, Measure, measure_sql
@@ -42,6 +43,7 @@ class Question:
         max_rows_norm: most l2 norm of its rows over all groups; None for what the policy says.
         observed: False to show every public key, and refuse where keys are private.
         form: how the answer is shown.
+        terms: of keys that are computed, how, by the names of their columns in the source.
 
     """
 
@@ -54,6 +56,12 @@ class Question:
     max_rows_norm: float | None = None
     observed: bool = True
     form: AnswerForm = field(default_factory=AnswerForm)
+    terms: Mapping[str, KeyTerm] = field(default_factory=dict)
+
+    @property
+    def key_columns(self) -> list[str]:
+        """Return the columns of the frame that the keys are, or are computed of. Keys have these names in an answer."""
+        return [self.terms[key].column if key in self.terms else key for key in self.keys]
 
     def ask(self, measures: Sequence[Measure], *, explain: bool = False) -> tuple[Result, tuple[Measure, ...]]:
         """Return the private answer and its measures. With ``explain``, return the plan, which spends nothing.
@@ -69,8 +77,16 @@ class Question:
             owner = self._unit_column(source.unit_column)
             measures = tuple(one.of_units(owner) for one in measures)
             self._require_names(measures)
-            names = dict.fromkeys((*self.keys, owner, *(one.column for one in measures if one.column is not None)))
-            never_null = create_source(connection, self.frame, list(names), source_place(name), remembered, owner)
+            names = dict.fromkeys(
+                (*self.key_columns, owner, *(one.column for one in measures if one.column is not None))
+            )
+            computed = [
+                (key, term.sql.replace("{}", quote(source_column(term.column, remembered))))
+                for key, term in self.terms.items()
+            ]
+            never_null = create_source(
+                connection, self.frame, list(names), source_place(name), remembered, owner, computed
+            )
             written = functools.partial(_call, owner=owner, remembered=remembered)
             aliases = self._aliases(measures)
             text = self._text(list(zip(map(written, measures), aliases, strict=True)), name, remembered)
@@ -91,7 +107,7 @@ class Question:
         return [pair for one in measures for pair in ((one.name, one), *((one.name + end, None) for end in ends))]
 
     def _require_names(self, measures: Sequence[Measure]) -> None:
-        names = [*(name for name, _ in self.columns(measures)), *(() if self.form.as_index else self.keys)]
+        names = [*(name for name, _ in self.columns(measures)), *(() if self.form.as_index else self.key_columns)]
         doubled = [name for name in names if names.count(name) > 1]
         if doubled:
             raise PolicyError(f"the answer would have two columns {doubled[0]!r}; name one otherwise")

@@ -77,7 +77,7 @@ def require_column(frame: Frame, name: object, role: str) -> str:
         # only its type is named: a Series would print its rows
         raise SchemaError(
             f"{role} is of type {type(name).__name__}, and not the name of a column in text.",
-            hint="Several are a list. Functions, Groupers and Series are not taken: df.assign(month=…) first.",
+            hint="Several are a list. Write what a function computes as a column first, as in df.assign(month=…).",
         )
     if isinstance(frame, pd.DataFrame) and name in frame.index.names:
         raise SchemaError(f"{role} {name!r} is a level of the index.", hint="Write df.reset_index().dp.groupby(…).")
@@ -179,6 +179,7 @@ def create_source(
     place: tuple[str, str],
     remembered: Sequence[RememberedColumn],
     owner: str | None = None,
+    computed: Sequence[tuple[str, str]] = (),
 ) -> frozenset[str]:
     """Create the view that stands for the source; returns which of its columns hold no NULL.
 
@@ -186,7 +187,8 @@ def create_source(
     type; rows that it could not hold, because they lack a value where it has NOT NULL, are left out. Each row is
     changed or left out for itself, so the rows of one unit stay a function of its own; in the column ``owner``, which
     tells units apart, a value that another type would change is NULL, so that no two units become one. Categories are
-    texts: the type of an ENUM would list them.
+    texts: the type of an ENUM would list them. ``computed`` are further columns, each with the SQL that computes it of
+    one row.
 
     Raises:
         SchemaError: a column has a type that SQL does not know, or cannot be read as the table's type.
@@ -218,12 +220,13 @@ def create_source(
         if not nullable:
             never_null.append((spelled, value))
     schema, table = place
+    more = "".join(f", {sql} AS {quote(name)}" for name, sql in computed)
     present = "".join(f" AND {value} IS NOT NULL" for _, value in never_null)
     try:
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}")
         connection.execute(
             f"CREATE VIEW {quote(schema)}.{quote(table)} AS "
-            f"SELECT {', '.join(columns)} FROM memory.main.{quote(_ROWS)} WHERE true{present}"
+            f"SELECT *{more} FROM (SELECT {', '.join(columns)} FROM memory.main.{quote(_ROWS)} WHERE true{present})"
         )
     except duckdb.Error:
         raise SchemaError(

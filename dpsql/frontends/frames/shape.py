@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime as dt
 import itertools
@@ -16,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpsql.errors import PolicyError, Refusal, UnsupportedQueryError
 from dpsql.frontends.frames.rows import Frame, is_missing, require_column
@@ -25,7 +23,7 @@ from dpsql.session import Receipt, quote, text_literal
 Bounds = tuple[float, float] | float | str | None
 """Two numbers, ``"auto"``, or None for what policy and ``max_rows_per_group`` say; or one number, a norm."""
 
-_PER_ROW = {"mean": "avg", "median": "median", "std": "stddev_samp", "var": "var_samp"}
+_PER_ROW = {"mean": "avg", "median": "median", "std": "stddev_samp", "var": "var_samp", "quantile": "quantile_cont"}
 FUNCTIONS = ("size", "count", "nunique", "sum", *_PER_ROW)
 _FORMS = (
     "public_keys is a list of values for one key; for several a dict of such lists, a list of tuples, or a DataFrame"
@@ -41,6 +39,7 @@ class Measure:
         column: of the frame; None for rows, or where distinct values are counted for units.
         function: as pandas calls it.
         bounds: of one unit in one group for sums and counts, of one row for the others.
+        share: of the values below a quantile.
 
     """
 
@@ -48,6 +47,7 @@ class Measure:
     column: str | None
     function: str
     bounds: Bounds = None
+    share: float = 0.5
 
     def of_units(self, owner: str) -> Measure:
         """With the unit column where distinct units are counted."""
@@ -75,7 +75,7 @@ def read_measure(name: str, asked: object, frame: Frame) -> Measure:
         hint = "Take one of " + ", ".join(map(repr, FUNCTIONS)) + "."
         if isinstance(function, str) and function in ("min", "max"):
             share = "0.01" if function == "min" else "0.99"
-            hint = f"One row decides it: ask for 'median', or in SQL for quantile_cont(x, {share})."
+            hint = f"One row decides it: ask for 'median', or write groupby(…)[{column!r}].quantile({share})."
         raise UnsupportedQueryError([Refusal("aggregate", f"{name}: {shown} has no private form.", hint)])
     of_rows = function == "size" and column is None
     known = None if of_rows else require_column(frame, column, f"{name}:")
@@ -116,6 +116,8 @@ def measure_sql(measure: Measure, column: str | None, *, is_unit: bool) -> str:
         argument = ""
     if measure.function == "nunique":
         return f"count(DISTINCT {name}{'' if is_unit else argument})"
+    if measure.function == "quantile":
+        argument = f", {measure.share!r}{argument}"
     function = {"size": "count", "count": "count", "sum": "sum", **_PER_ROW}[measure.function]
     return f"{function}({name}{argument})"
 
@@ -311,10 +313,11 @@ def _as_dtype(values: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
 
 def _has_no_order(kind: pa.DataType) -> bool:
     """Whether Arrow cannot put such values in order."""
-    return isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind) or _is_view(kind)
+    return isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind) or is_view(kind)
 
 
-def _is_view(kind: pa.DataType) -> bool:
+def is_view(kind: pa.DataType) -> bool:
+    """Return whether Arrow has values of this type as views, of which it has no order."""
     return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
 
 
@@ -363,38 +366,3 @@ def _dtype_in_pandas(measure: Measure, empty: pd.DataFrame, keys: Sequence[str])
     except (TypeError, ValueError, NotImplementedError):
         return None
     return dtype if pd.api.types.is_numeric_dtype(dtype) else None
-
-
-def table_of(answer: pa.Table, frame: pa.Schema, keys: Sequence[str], measures: Sequence[Measure | None]) -> pa.Table:
-    """An Arrow answer with the key types of the frame, dictionaries decoded, and sums of whole numbers rounded.
-
-    Args:
-        answer: keys, then a column for each measure.
-        frame: the columns of the frame.
-        keys: their names.
-        measures: of each column beside the keys; None for a column beside a number.
-
-    """
-    kinds = [frame.field(key).type for key in keys]
-    kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
-    columns = [_cast(column, kind) for column, kind in zip(answer.columns[: len(keys)], kinds, strict=True)]
-    for column, measure in zip(answer.columns[len(keys) :], measures, strict=True):
-        summed = frame.field(str(measure.column)).type if measure and measure.function == "sum" else pa.null()
-        is_whole = pa.types.is_integer(summed) or pa.types.is_boolean(summed)
-        columns.append(_cast(pc.round(column), pa.int64()) if is_whole else column)
-    return pa.table(columns, names=answer.column_names)
-
-
-def ordered_keys(keys: pa.Table) -> pd.DataFrame:
-    """Keys as pandas can put them in order; its times of day have no nanoseconds."""
-    for place, field in enumerate(keys.schema):
-        if field.type == pa.time64("ns"):
-            keys = keys.set_column(place, field.name, keys.column(place).cast(pa.time64("us"), safe=False))
-    return cast("pd.DataFrame", keys.to_pandas())
-
-
-def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # Arrow has no order of views
-        return column if _is_view(kind) else column.cast(kind)
-    return column

@@ -18,6 +18,7 @@ from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.literals import any_time, read_number, read_pair
+from dpsql.plan.aggregates.pairs import PAIRS, bounds_of_pair, refuse_pair
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, require_no_unit, type_name
 from dpsql.plan.aggregates.times import TIMES
 from dpsql.sql.clauses import EXTREME, NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call, without_bounds
@@ -52,7 +53,8 @@ class Aggregate:
 class CallBounds:
     """Bounds that a call names, which of the two pairs AUTO finds, and the norm over all groups of a unit.
 
-    ``are_times`` says whether the bounds are written as dates or timestamps.
+    ``are_times`` says whether the bounds are written as dates or timestamps. ``of_pair`` are those of either value of
+    an aggregate of pairs.
     """
 
     per_group: Bounds | None = None
@@ -60,6 +62,7 @@ class CallBounds:
     auto: str = ""
     norm: float | Literal["AUTO"] | None = None
     are_times: bool = False
+    of_pair: tuple[Bounds, Bounds] | None = None
 
     def with_pair(self, form: str, pair: Bounds | None) -> CallBounds:
         """These bounds with one pair more."""
@@ -80,6 +83,7 @@ class Call:
         bounds: as they are named.
         weight: share of rho over that of a call without one.
         share: of the rows below a quantile; 0 for other aggregates.
+        others: values after the first, of an aggregate of pairs.
 
     """
 
@@ -92,11 +96,17 @@ class Call:
     bounds: CallBounds
     weight: float
     share: float
+    others: tuple[exp.Expr, ...] = ()
 
     @property
     def name(self) -> str:
         """The call's text, for plans and receipts."""
         return unquoted(self.node)
+
+    @property
+    def adds_rows(self) -> bool:
+        """Whether it is a sum of all rows, so that the total of a unit in a group may be bounded."""
+        return self.function == "sum" and not self.distinct
 
     @property
     def extreme(self) -> str:
@@ -133,7 +143,7 @@ class AggregateKind:
     names: tuple[str, ...]
     answers: str
     read: Callable[[AggregateSource, Call], Aggregate]
-    values: Literal["rows", "anything", "numbers", "numbers, dates or timestamps", "truth values"]
+    values: Literal["rows", "anything", "numbers", "numbers, dates or timestamps", "truth values", "pairs of numbers"]
     bounds: tuple[str, ...] = ()
     finds_bounds: bool = False
     share: Literal["", "given", "half"] = ""
@@ -177,7 +187,7 @@ def read_aggregate(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: A
     """
     before = len(source.refusals.found)
     call = _read(node, kinds, source)
-    for part in (call.value, *call.filters):
+    for part in (call.value, *call.others, *call.filters):
         if isinstance(part, exp.Star):
             continue
         if any(is_aggregate_call(inner) for inner in part.walk()):
@@ -201,13 +211,18 @@ def read_aggregate(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: A
     if kind.values in TYPE_HINTS:
         value_type = source.type_of(call.value)
         if not _takes(kind, value_type):
-            message = f"{call.function} takes {kind.values}, not {type_name(value_type)}."
-            source.refuse("value_type", node, message, TYPE_HINTS[kind.values].format(call.function))
+            refuse_type(source, node, call.function, kind.values, value_type)
         call = replace(call, value_type=value_type)
     if call.bounds.are_times != (call.value_type in TIMES) and (call.bounds.per_row or call.bounds.per_group):
         source.note_bounds(node, are_times=call.value_type in TIMES)
         raise RefusedCallError
     return kind.read(source, call)
+
+
+def refuse_type(source: AggregateSource, node: exp.Expr, function: str, values: str, value_type: str) -> NoReturn:
+    """Refuse values of a type that an aggregate does not take."""
+    message = f"{function} takes {values}, not {type_name(value_type)}."
+    source.refuse("value_type", node, message, TYPE_HINTS[values].format(function))
 
 
 def _takes(kind: AggregateKind, value_type: str) -> bool:
@@ -237,14 +252,16 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
         given, positional = _split_dp_call(node, called, kind, positional, source, has_named=bool(named))
         bounds = replace(bounds.with_pair(kind.bounds[0], read_pair(node, given, source)), are_times=any_time(given))
     share = _share(node, function, kind, positional, source) if kind.share else 0.0
-    values = positional[:1] if kind.share else positional
-    has_value = bool(values) and not isinstance(values[0], exp.Star)
-    if len(values) > 1 or not (has_value or kind.values == "rows"):
+    values, others = (positional[:1], ()) if kind.share else (positional, tuple(positional[1:]))
+    value = values[0] if values else exp.Star()
+    if len(values) > 1 + (kind.values == PAIRS) or (isinstance(value, exp.Star) and kind.values != "rows"):
+        if kind.values == PAIRS:
+            refuse_pair(source, node, function, values)
         source.refuse(_ARGUMENT, node, f"{function} takes one value.", _with_value(node, function, values))
     if distinct and kind.no_distinct:
         code, message, hint = kind.no_distinct
         source.refusals.add(code, node, message.format(function), hint)
-    return Call(node, function, values[0] if has_value else exp.Star(), "", distinct, conditions, bounds, weight, share)
+    return Call(node, function, value, "", distinct, conditions, bounds, weight, share, others)
 
 
 def _split_dp_call(
@@ -324,6 +341,8 @@ def _bounds(
         form, given = name.removeprefix("contribution_bounds_"), argument.expression
         if isinstance(given, exp.Var) and given.name == "AUTO":
             found = replace(found, auto=form)
+        elif kind.values == PAIRS:
+            found = replace(found, of_pair=bounds_of_pair(argument, function, source))
         elif isinstance(given, exp.Tuple | exp.Array):
             are_times = any_time(given.expressions)
             pair = read_pair(argument, given.expressions, source)

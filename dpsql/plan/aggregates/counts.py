@@ -138,7 +138,7 @@ def _count_values(source: AggregateSource, call: Call) -> Aggregate:
         low_steps=0,
         high_steps=int(most) * _SCALE,
         lattice_exponent=COUNT_LATTICE_EXPONENT,
-        value_sql=_identity_sql(to_sql(call.value), value_type),
+        value_sql=identity_sql(to_sql(call.value), value_type),
         filter_sql=call.filter_sql,
     )
     return sum_of(call, statistic if source.recentred else around_zero(statistic), "BIGINT")
@@ -153,7 +153,7 @@ def _refuse_unbounded(source: AggregateSource, call: Call, what: str, most: str)
     )
 
 
-def _identity_sql(value_sql: str, value_type: str) -> str:
+def identity_sql(value_sql: str, value_type: str) -> str:
     """SQL of which equal values have equal bytes, so that their hash does not depend on which row came first."""
     if value_type == "VARCHAR":
         # a column may have a collation of its own

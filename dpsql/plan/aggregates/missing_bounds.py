@@ -11,12 +11,12 @@ import math
 import re
 from dataclasses import replace
 
-from dpsql.model.estimates import ValueBounds
+from dpsql.model.estimates import NotFound, ValueBounds
 from dpsql.model.frame import Statistic
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Call, CallBounds
 from dpsql.plan.aggregates.lattice import Bounds
-from dpsql.plan.aggregates.source import AggregateSource, finite_sql
+from dpsql.plan.aggregates.source import AggregateSource, BoundsNotFoundError, finite_sql
 from dpsql.plan.aggregates.times import TIMES
 
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
@@ -24,7 +24,9 @@ _INTEGER = re.compile(r"(U?)(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)")
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
-def found_extremes(source: AggregateSource, call: Call, form: str, instead: Bounds | None = None) -> Bounds:
+def found_extremes(
+    source: AggregateSource, call: Call, form: str, instead: Bounds | None = None, name: str = ""
+) -> Bounds:
     """Return the bounds that AUTO found, or their stand-in; note that AUTO is asked.
 
     Args:
@@ -32,12 +34,33 @@ def found_extremes(source: AggregateSource, call: Call, form: str, instead: Boun
         call: the call.
         form: ``per_group`` for sums of a unit in a group, ``per_row`` for values of a row.
         instead: bounds of a row that follow from domains.
+        name: what receipts call the values, if it is not the text of the call.
 
     Raises:
         BoundsNotFoundError: AUTO found nothing, and no domain says more.
 
     """
-    return source.found(_extremes(call, form), call.name, instead)
+    return source.found(_extremes(call, form), name or call.name, instead)
+
+
+def found_positive(source: AggregateSource, call: Call) -> Bounds:
+    """Return the bounds of the values of a row that AUTO found, of an aggregate of values above 0.
+
+    Args:
+        source: what the call is of.
+        call: the call.
+
+    Raises:
+        BoundsNotFoundError: AUTO found none, or such that values may be 0 or less.
+
+    """
+    low, high = found_extremes(source, call, "per_row")
+    if low > 0.0:
+        return low, high
+    if _extremes(call, "per_row") in source.found_bounds:
+        raise BoundsNotFoundError(NotFound("range"))
+    # what stands for bounds that AUTO is yet to find is around 0
+    return high / 2.0, high
 
 
 def value_bounds(source: AggregateSource, call: Call, form: str, bounds: Bounds, usual: Bounds | None) -> ValueBounds:
@@ -82,7 +105,7 @@ def completed(source: AggregateSource, call: Call, bounds: CallBounds) -> CallBo
     if call.value_type in TIMES or bounds.per_group:
         return bounds
     has_rows = source.owner.rules.max_rows_per_group
-    if call.function == "sum":
+    if call.adds_rows:
         if source.by_norm or bounds.per_row:
             return bounds
         form = "per_row" if has_rows else "per_group"

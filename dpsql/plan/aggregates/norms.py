@@ -95,7 +95,7 @@ def found_norm(source: AggregateSource, call: Call) -> ValueBounds | None:
 
 def refuse_by_norm(source: AggregateSource, call: Call) -> NoReturn:
     """Refuse a call whose values are not scaled down."""
-    things = {"count(DISTINCT x) or quantiles", "bounding = NORM"}
+    things = {"DISTINCT values or quantiles", "bounding = NORM"}
     refuse_combinations(things, things, call.node, source.refusals)
     raise RefusedCallError
 

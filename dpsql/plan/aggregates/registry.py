@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from dpsql.plan.aggregates.arguments import AggregateKind
 from dpsql.plan.aggregates.counts import read_any_unit, read_count, read_count_if
+from dpsql.plan.aggregates.moments import read_geometric_mean, read_moments
+from dpsql.plan.aggregates.pairs import PAIRS
 from dpsql.plan.aggregates.sums import read_average, read_quantile, read_spread, read_sum
 
 _ONLY_ROWS = ("aggregate_argument", "{} counts rows.", "Leave DISTINCT out.")
@@ -22,12 +24,11 @@ AGGREGATES = (
     ),
     AggregateKind(
         ("sum",),
-        "sum of clamped rows, or of units' clamped sums",
+        "sum of clamped rows, of units' clamped sums, or of distinct values",
         read_sum,
         "numbers",
         ("per_group", "per_row"),
         finds_bounds=True,
-        no_distinct=_ONLY_ALL,
     ),
     AggregateKind(
         ("avg",),
@@ -48,6 +49,38 @@ AGGREGATES = (
         "numbers",
         ("per_row",),
         no_distinct=_ONLY_ALL,
+    ),
+    AggregateKind(
+        ("geomean", "geometric_mean"),
+        "geometric mean of clamped rows above 0",
+        read_geometric_mean,
+        "numbers",
+        ("per_row",),
+        no_distinct=_NO_DISTINCT,
+    ),
+    AggregateKind(
+        ("covar_pop", "covar_samp"),
+        "covariance of the clamped pairs (y, x)",
+        read_moments,
+        PAIRS,
+        ("per_row",),
+        no_distinct=_NO_DISTINCT,
+    ),
+    AggregateKind(
+        ("corr",),
+        "correlation of the clamped pairs (y, x)",
+        read_moments,
+        PAIRS,
+        ("per_row",),
+        no_distinct=_NO_DISTINCT,
+    ),
+    AggregateKind(
+        ("regr_slope", "regr_intercept", "regr_r2"),
+        "slope, intercept and squared correlation of the line through the clamped pairs (y, x)",
+        read_moments,
+        PAIRS,
+        ("per_row",),
+        no_distinct=_NO_DISTINCT,
     ),
     AggregateKind(
         ("median",),

@@ -25,7 +25,7 @@ from dpsql.model.frame import Statistic
 from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate, Call, CallBounds, sum_of
-from dpsql.plan.aggregates.counts import read_count, refuse_more_rows
+from dpsql.plan.aggregates.counts import identity_sql, read_count, refuse_more_rows
 from dpsql.plan.aggregates.lattice import (
     MOST_ROWS,
     Bounds,
@@ -45,7 +45,9 @@ _BY_AUTO = "Ask for it without grouping sets, top_k and other_group, so that AUT
 
 
 def read_sum(source: AggregateSource, call: Call) -> Aggregate:
-    """The sum of rows that are clamped, one by one or a unit's together."""
+    """The sum of rows that are clamped, one by one or a unit's together; or of distinct values."""
+    if call.distinct:
+        return _sum_of_values(source, call)
     bounds = _checked_bounds(source, call)
     statistic = _value_statistic(source, call, bounds)
     if not source.recentred:
@@ -65,13 +67,42 @@ def _type_of_sum(value_type: str) -> str:
     return re.sub(r"DECIMAL\(\d+,(\d+)\)", r"DECIMAL(38,\1)", value_type) if "," in value_type else "BIGINT"
 
 
+def _sum_of_values(source: AggregateSource, call: Call) -> Aggregate:
+    """The sum of distinct values, of which one unit brings a limited number into a group (`bound.value_counts`).
+
+    What one unit adds is no number of its own, since others may have its values. So it is not recentred by units.
+    """
+    if source.by_norm:
+        refuse_by_norm(source, call)
+    if call.bounds.per_group or call.bounds.auto == "per_group":
+        bounds_of_value = f"contribution_bounds_per_row => {blanks.pair(blanks.VALUES)}"
+        text = called_with(call.node, "sum", f"DISTINCT {unquoted(call.value)}", bounds_of_value)
+        source.refuse("aggregate_argument", call.node, "sum(DISTINCT x) is bounded per value.", f"Write {text}.")
+    bounds, most = row_bounds(source, call), source.row_cap(call.name)
+    if not most:
+        raise AssertionError("a sum of distinct values needs max_rows_per_group")
+    steps = sum_steps(None, bounds, most, missing=True)
+    statistic = Statistic(
+        kind="value_sum",
+        low_steps=steps.low,
+        high_steps=steps.high,
+        lattice_exponent=steps.exponent,
+        value_sql=identity_sql(to_sql(call.value), call.value_type),
+        filter_sql=call.filter_sql,
+        row_bounds_steps=steps.row,
+    )
+    total = sum_of(call, around_zero(statistic), _type_of_sum(call.value_type))
+    found = value_bounds(source, call, "per_row", bounds, usual(source, call))
+    return replace(total, estimate=replace(total.estimate, value_bounds=found))
+
+
 def _bounds_of_sum(source: AggregateSource, call: Call, bounds: CallBounds) -> ValueBounds | None:
     """Return the bounds of the values of a sum with their origin; None if a norm that policy or text say bounds it."""
     if source.by_norm and not call.bounds.auto:
         return found_norm(source, call)
     if bounds.per_group:
         return value_bounds(source, call, "per_group", bounds.per_group, None)
-    return value_bounds(source, call, "per_row", bounds.per_row, _usual(source, call)) if bounds.per_row else None
+    return value_bounds(source, call, "per_row", bounds.per_row, usual(source, call)) if bounds.per_row else None
 
 
 def read_average(source: AggregateSource, call: Call) -> Aggregate:
@@ -82,7 +113,7 @@ def read_average(source: AggregateSource, call: Call) -> Aggregate:
 def _of_rows(source: AggregateSource, call: Call, value: Ratio | Spread) -> Aggregate:
     """Return the aggregate of a mean or a spread, with the bounds of its rows."""
     row_bounds = value.average.bounds if isinstance(value, Spread) else value.bounds
-    found = value_bounds(source, call, "per_row", row_bounds, _usual(source, call))
+    found = value_bounds(source, call, "per_row", row_bounds, usual(source, call))
     return Aggregate(Estimate(call.name, value, "DOUBLE", value_bounds=found), call.weight)
 
 
@@ -92,13 +123,13 @@ def read_spread(source: AggregateSource, call: Call) -> Aggregate:
     low, high = ratio.bounds
     middle, most = (low + high) / 2.0, ((high - low) / 2.0) ** 2
     if not representable((0.0, most)):
-        _refuse_extreme(source, call)
+        refuse_extreme(source, call)
     is_sample, is_root = call.function.endswith("samp"), call.function.startswith("stddev")
     # of n rows within the bounds the population's variance is at most this, a sample's n / (n - 1) times as much
     limit = 2.0 * most if is_sample else most
     bounds = (0.0, math.sqrt(limit) if is_root else limit)
     if rows := _followed(source, ratio.denominator):
-        squares = _of_distances(source, call, (low, high), f"power({{}}, 2) - {most / 2.0!r}", most / 2.0, rows)
+        squares = of_distances(source, call, (low, high), f"power({{}}, 2) - {most / 2.0!r}", most / 2.0, rows)
         spread = Spread(bounds, ratio, Linear(squares, 0.0), 0.0, is_sample, is_root, most / 2.0)
     else:
         squares = _squares(source, call, (low, high), most)
@@ -110,7 +141,7 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
     """A quantile of a histogram."""
     if source.by_norm:
         refuse_by_norm(source, call)
-    bounds, cap = _row_bounds(source, call), source.row_cap(call.name)
+    bounds, cap = row_bounds(source, call), source.row_cap(call.name)
     if not cap:
         raise AssertionError("a quantile needs max_rows_per_group")
     sql, are_times, extreme = to_sql(call.value), call.value_type in TIMES, call.extreme
@@ -132,12 +163,12 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
 
 def _average(source: AggregateSource, call: Call) -> Ratio:
     """Sum of the clamped rows by their number."""
-    bounds = _row_bounds(source, call)
+    bounds = row_bounds(source, call)
     counted = read_count(source, replace(call, bounds=CallBounds(norm=call.bounds.norm)))
     (rows,) = counted.estimate.value.linears
     if followed := _followed(source, rows):
         low, high = bounds
-        distances = _of_distances(source, call, bounds, "{}", (high - low) / 2.0, followed)
+        distances = of_distances(source, call, bounds, "{}", (high - low) / 2.0, followed)
         return Ratio(bounds, Linear(distances, 0.0), rows, (low + high) / 2.0)
     statistic = _value_statistic(source, call, CallBounds(per_row=bounds))
     return Ratio(bounds, Linear(statistic, statistic.centre), rows)
@@ -148,17 +179,30 @@ def _followed(source: AggregateSource, rows: Linear) -> Statistic | None:
     return rows.statistic if source.by_norm or not source.recentred else None
 
 
-def _of_distances(
+def of_distances(
     source: AggregateSource, call: Call, bounds: Bounds, form: str, most: float, rows: Statistic
 ) -> Statistic:
     """The sum of what a form makes of each row's distance to the middle of its bounds, of this size at most."""
-    value_sql = _distance_sql(call, bounds, form)
-    if source.by_norm:
+    return beside_rows(source, call, _distance_sql(call, bounds, form), most, rows)
+
+
+def beside_rows(source: AggregateSource, call: Call, value_sql: str, most: float, rows: Statistic | None) -> Statistic:
+    """The sum of a number of each row, of this size at most; with a norm it is scaled down as the rows are.
+
+    Args:
+        source: what the call is of.
+        call: the call, with the filter of the rows.
+        value_sql: the number, NULL in rows that are not counted.
+        most: its largest size; the number is clamped to it.
+        rows: the number of the rows, which has a norm if the source is bounded by norms.
+
+    """
+    if source.by_norm and rows:
         return sum_beside_rows(value_sql, most, rows)
     return _sum_statistic(source, call, value_sql, CallBounds(per_row=(-most, most)), missing=True)
 
 
-def _row_bounds(source: AggregateSource, call: Call) -> Bounds:
+def row_bounds(source: AggregateSource, call: Call) -> Bounds:
     """Bounds of a row, of what has no bounds per group."""
     per_row = _checked_bounds(source, call).per_row
     if not per_row:
@@ -166,7 +210,7 @@ def _row_bounds(source: AggregateSource, call: Call) -> Bounds:
     return per_row
 
 
-def _refuse_extreme(source: AggregateSource, call: Call) -> NoReturn:
+def refuse_extreme(source: AggregateSource, call: Call) -> NoReturn:
     """Refuse bounds which have, or from which follows, no usual size."""
     source.refuse(
         "bounds_invalid",
@@ -180,14 +224,14 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
     """Bounds that apply: the query's, else what domains say of a row."""
     bounds = call.bounds
     if bounds.auto:
-        bounds = CallBounds().with_pair(bounds.auto, found_extremes(source, call, bounds.auto, _usual(source, call)))
+        bounds = CallBounds().with_pair(bounds.auto, found_extremes(source, call, bounds.auto, usual(source, call)))
     elif not (bounds.per_group or bounds.per_row):
-        bounds = CallBounds(per_row=_usual(source, call))
+        bounds = CallBounds(per_row=usual(source, call))
     if source.finds_bounds:
         bounds = completed(source, call, bounds)
     given = [pair for pair in (bounds.per_group, bounds.per_row) if pair]
-    if not given and not (source.by_norm and call.function == "sum"):
-        if not (call.function == "sum" or source.by_norm or source.row_cap_is_known):
+    if not given and not (source.by_norm and call.adds_rows):
+        if not (call.adds_rows or source.by_norm or source.row_cap_is_known):
             # bounds of a row would not help
             _refuse_any_rows(source, call)
         _refuse_unbounded_sum(source, call)
@@ -196,7 +240,7 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
         source.note_bounds(call.node, are_times=bounds.are_times, given=None if bounds.are_times else wrong)
         raise RefusedCallError
     if not all(map(representable, given)) or (len(given) == 2 and not representable_together(*given)):
-        _refuse_extreme(source, call)
+        refuse_extreme(source, call)
     if source.by_norm:
         return bounds
     cap = None if bounds.per_group else source.row_cap(call.name)
@@ -213,7 +257,7 @@ def _refuse_any_rows(source: AggregateSource, call: Call) -> NoReturn:
     setting = f"max_rows_per_group := {blanks.MOST_ROWS}"
     hint = f"{_BY_AUTO}, or declare {source.owner.rules.declaration(source.schema.canonical, setting)}."
     analyst_hint: str | None = f"{_BY_AUTO}, or ask the curator for max_rows_per_group."
-    if call.function == "sum":
+    if call.adds_rows:
         hint, analyst_hint = f"Write {with_bounds(call.node, blanks.pair(blanks.SUMS))}.", None
     elif call.function == "avg":
         value, bounds = unquoted(call.value), "contribution_bounds_per_group => "
@@ -249,7 +293,7 @@ def _inferred(source: AggregateSource, value: exp.Expr) -> Bounds | None:
     return (low, high) if low < high else (min(low, 0.0), max(high, 0.0))
 
 
-def _usual(source: AggregateSource, call: Call) -> Bounds | None:
+def usual(source: AggregateSource, call: Call) -> Bounds | None:
     """Return the bounds of a row that follow from its columns; None if they have no usual size, as AUTO finds others.
 
     Nobody declared them where they are those of public rows, as in ``avg(year + 1e9)``.
@@ -258,7 +302,7 @@ def _usual(source: AggregateSource, call: Call) -> Bounds | None:
     return bounds if bounds and representable(bounds) else None
 
 
-def _undeclared(source: AggregateSource, value: exp.Expr) -> tuple[tuple[str, str], ...]:
+def undeclared(source: AggregateSource, value: exp.Expr) -> tuple[tuple[str, str], ...]:
     """Return table and column of each domain that is missing; nothing if they cannot be declared, or would not do."""
     names = dict.fromkeys(column.name for column in value.find_all(exp.Column))
     absent = [name for name in names if not source.domain(name)]
@@ -276,14 +320,14 @@ def _undeclared(source: AggregateSource, value: exp.Expr) -> tuple[tuple[str, st
 
 
 def _refuse_unbounded_sum(source: AggregateSource, call: Call) -> NoReturn:
-    form = "per_group" if call.function == "sum" else "per_row"
+    form = "per_group" if call.adds_rows else "per_row"
     if call.value_type in TIMES:
         text = with_bounds(call.node, blanks.pair(blanks.DAYS), form)
         source.refuse("bounds_missing", call.node, f"{call.name} has no bounds.", f"Write {text}.")
     text = with_bounds(call.node, blanks.pair(blanks.SUMS if form == "per_group" else blanks.VALUES), form)
     declarations = [
         f"CALL dp_domain('{table}', '{column}', bounds := [{', '.join(blanks.VALUES)}])"
-        for table, column in _undeclared(source, call.value)
+        for table, column in undeclared(source, call.value)
     ]
     declare = f" or declare {' and '.join(declarations)}" if declarations else ""
     source.refuse(
@@ -311,10 +355,25 @@ def _squares(source: AggregateSource, call: Call, bounds: Bounds, most: float) -
 
 def _distance_sql(call: Call, bounds: Bounds, form: str) -> str:
     """What a form makes of the distance of a clamped row to the middle of its bounds."""
-    number, (low, high) = f"cast({to_sql(call.value)} as double)", bounds
-    distance = f"greatest(least({number}, {high!r}), {low!r}) - {(low + high) / 2.0!r}"
+    number = number_sql(call.value)
     # least and greatest skip NULLs, so a row without a value is left out first
-    return f"case when isfinite({number}) then {form.format(distance)} end"
+    return f"case when isfinite({number}) then {form.format(distance_sql(number, bounds))} end"
+
+
+def number_sql(value: exp.Expr) -> str:
+    """SQL of a value as a DOUBLE."""
+    return f"cast({to_sql(value)} as double)"
+
+
+def clamped_sql(number: str, bounds: Bounds) -> str:
+    """SQL of a number that is not NULL, clamped to bounds."""
+    low, high = bounds
+    return f"greatest(least({number}, {high!r}), {low!r})"
+
+
+def distance_sql(number: str, bounds: Bounds) -> str:
+    """SQL of the distance of a clamped number to the middle of its bounds."""
+    return f"{clamped_sql(number, bounds)} - {(bounds[0] + bounds[1]) / 2.0!r}"
 
 
 def _sum_statistic(

@@ -15,6 +15,7 @@ from sqlglot import exp
 from dpsql.errors import SchemaError, UnsupportedQueryError
 from dpsql.model.environment import Environment, TableSchema, folded
 from dpsql.model.refusals import Refusals
+from dpsql.plan.composition.frequencies import is_frequency
 from dpsql.sql.clauses import is_aggregate_call, sources_of
 from dpsql.sql.source.relation import CurrentTables
 from dpsql.sql.source.scope import PrivateInside, Scope
@@ -135,6 +136,22 @@ class QueryRows:
             return Rows.ANSWER
         return Rows.OF_UNITS if found.owner else Rows.PUBLIC
 
+    def type_of(self, value: exp.Expr, select: exp.Select, scope: Scope) -> str:
+        """Return the DuckDB type of an expression of the rows that a query reads.
+
+        Raises:
+            DpsqlError: it does not bind, or the rows cannot be read.
+
+        """
+        rows = select.copy()
+        for name in ("with_", "group", "having", "qualify", "order", "limit", "offset", "distinct", "hint"):
+            rows.set(name, None)
+        rows.set("expressions", [exp.alias_(value.copy(), "value", quoted=True)])
+        own = Refusals(self.refusals.text)
+        found = SourceReader(CurrentTables(self.environment, own), own).query(rows, scope.deeper())
+        own.raise_if_any()
+        return "" if isinstance(found, PrivateInside) else found.shown[0].type
+
     def naming(self, query: exp.Expr, scope: Scope) -> Scope:
         """Return the scope of a query that may name others, which are kept as they were written."""
         with_ = query.args.get("with_")
@@ -150,7 +167,8 @@ class QueryRows:
 
 
 def _aggregates(select: exp.Select) -> bool:
-    return any(is_aggregate_call(node) for item in select.expressions for node in item.walk())
+    nodes = (node for item in select.expressions for node in item.walk())
+    return any(is_aggregate_call(node) or is_frequency(node) for node in nodes)
 
 
 def _counted(select: exp.Select) -> exp.Select:

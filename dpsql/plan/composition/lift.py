@@ -6,7 +6,7 @@ the outer one divides. `lift` writes both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -109,11 +109,27 @@ def lift(select: exp.Select, refusals: Refusals) -> tuple[exp.Select, exp.Select
     qualify = select.args.get("qualify")
     if qualify and qualify.find(exp.Query):
         refusals.refuse("after", qualify, "QUALIFY names another query.", "Filter in a query around this one.")
-    # a name of the text is never a hidden one
+    return split_around(select.copy(), hidden_prefix(select), {})
+
+
+def hidden_prefix(select: exp.Select) -> str:
+    """Return the beginning of hidden names, with which no name of the text begins."""
     prefix = HIDDEN
     while any(folded(one.name).startswith(prefix) for one in select.find_all(exp.Identifier)):
         prefix += "_"
-    return _Lift(select.copy(), prefix).split()
+    return prefix
+
+
+def split_around(select: exp.Select, prefix: str, hidden: Mapping[str, exp.Expr]) -> tuple[exp.Select, exp.Select]:
+    """Return what is computed around a private query, and the private query without it.
+
+    Args:
+        select: the query, which becomes the private one.
+        prefix: begins hidden names.
+        hidden: expressions that the private query shows in any case, by hidden names.
+
+    """
+    return _Lift(select, prefix, dict(hidden)).split()
 
 
 @dataclass

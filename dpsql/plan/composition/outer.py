@@ -19,8 +19,9 @@ from dpsql.model.private_query import OutputColumn
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.plan.composition.ends import HIGH, LOW, Origin, Output, trace, with_ends
+from dpsql.plan.composition.frequency_columns import WRITTEN
 from dpsql.plan.composition.series import is_series
-from dpsql.sql.around_queries import QUERY_PARTS, is_median
+from dpsql.sql.around_queries import QUERY_PARTS, is_quantile
 from dpsql.sql.outer_literals import check_outer_literals
 from dpsql.sql.picked_rows import picks_numbers
 from dpsql.sql.row_rules import check_node
@@ -143,7 +144,8 @@ def read_outer(
         )
     series = {id(part) for node in outer.walk() if is_series(node) for part in node.walk()}
     for node in outer.walk():
-        if not isinstance(node, _PARTS) and not is_median(node) and id(node) not in series:
+        is_known = isinstance(node, _PARTS) or is_quantile(node) or id(node) in series or node.meta.get(WRITTEN)
+        if not is_known:
             check_node(node, refusals)
     refusals.raise_if_any(before)
     try:

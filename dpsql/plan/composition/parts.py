@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sqlglot import exp
 
 from dpsql.model.environment import Environment, TableSchema, folded
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql
+from dpsql.plan.composition.bins import names_of_bins
+from dpsql.plan.composition.frequencies import Counts, Frequencies, with_frequencies
 from dpsql.plan.composition.kinds import QueryRows, Rows
 from dpsql.plan.composition.lift import lift, queries_in
 from dpsql.plan.composition.public_values import Values, values_of
@@ -82,6 +85,22 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedValues:
+    """Values that a part counts for mode and histogram, which must have public keys.
+
+    Attributes:
+        part: the name of the part.
+        counts: what it counts.
+        alone: the query that counts these values by themselves.
+
+    """
+
+    part: str
+    counts: Counts
+    alone: Part
+
+
+@dataclass(frozen=True, slots=True)
 class PublicTable:
     """A public table that the outer statement reads.
 
@@ -104,6 +123,8 @@ class Composition:
         tables: the public tables that are read beside them.
         outer: the outer statement, which reads both by their names.
         hint: the options of the whole text as they are written; None if there are none.
+        counted: the values that parts count for mode and histogram.
+        frequencies: names of the columns with mode and histogram.
 
     """
 
@@ -111,6 +132,8 @@ class Composition:
     tables: tuple[PublicTable, ...]
     outer: exp.Query
     hint: exp.Expr | None
+    counted: tuple[CountedValues, ...] = ()
+    frequencies: tuple[str, ...] = ()
 
 
 def compose(statement: SelectStatement, environment: Environment) -> Composition | Part | None:
@@ -143,7 +166,8 @@ def compose(statement: SelectStatement, environment: Environment) -> Composition
         return part if composer.has_values else None
     outer: exp.Query = whole.this
     composer.drop_unread(outer)
-    return Composition(tuple(composer.parts.values()), tuple(composer.tables.values()), outer, hint)
+    parts, tables = tuple(composer.parts.values()), tuple(composer.tables.values())
+    return Composition(parts, tables, outer, hint, tuple(composer.counted), tuple(composer.frequencies))
 
 
 @dataclass
@@ -157,6 +181,8 @@ class _Composer:
     tables: dict[str, PublicTable] = field(default_factory=dict)
     scalars: dict[tuple[str, str], Scalar] = field(default_factory=dict)
     has_values: bool = False
+    counted: list[CountedValues] = field(default_factory=list)
+    frequencies: list[str] = field(default_factory=list)
     _released: set[int] = field(default_factory=set)
     _read: set[int] = field(default_factory=set)
 
@@ -196,6 +222,8 @@ class _Composer:
 
     def _release_private(self, select: exp.Select, scope: Scope, inner: Scope) -> Rows:
         """Replace a query of rows of units by a reading of its answer, and by what is computed around it."""
+        if counted := with_frequencies(select, self.refusals, partial(self._names_of_bins, select, inner)):
+            return self._release_frequencies(select, counted, inner)
         tree = with_needed(select, scope.named)
         put = put_values(tree, self.rows, self._public, self._wait)
         self.has_values |= put.has_values
@@ -212,6 +240,29 @@ class _Composer:
         self._add_part(private, private, put.waits)
         self._release_inside(outer, inner)
         return Rows.ANSWER
+
+    def _release_frequencies(self, select: exp.Select, found: Frequencies, inner: Scope) -> Rows:
+        """Replace a query with mode or histogram by what is computed of counts, and release these."""
+        found.put_options(select.args.get("hint"), self.refusals)
+        # what is around them may read the queries that WITH names
+        found.outer.set("with_", select.args.get("with_"))
+        select.replace(found.outer)
+        self.frequencies += found.names
+        for query in found.private:
+            self._release_private(query, inner, inner)
+        for query, counts, alone in found.counts:
+            place = query.parent or query
+            self._release_private(query, inner, inner)
+            if not counts.ends:
+                name = place.this.find(exp.Table).name
+                self.counted.append(CountedValues(name, counts, Part.of("", with_needed(alone, inner.named))))
+        self._release_inside(found.outer, inner)
+        return Rows.ANSWER
+
+    def _names_of_bins(self, select: exp.Select, inner: Scope, counts: Counts) -> tuple[list[exp.Expr], str]:
+        """Return how DuckDB calls the bins of values of a query, and the type of these names."""
+        kind, bind = self.rows.type_of(counts.value, select, inner), self.environment.schemas.bind_after
+        return names_of_bins(counts.ends, kind, bind, counts.node, self.refusals)
 
     def _public(self, query: exp.Query) -> Values:
         """Return the rows of a public query that stands by itself."""

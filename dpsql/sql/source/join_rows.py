@@ -16,7 +16,9 @@ from dpsql.model.refusals import Refusals
 from dpsql.operations.comparisons import cast_to, compared_type, comparison
 from dpsql.operations.dialect import quote
 from dpsql.sql.source.borders import bordered, hides_joins
-from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Apart, Joins, Step, is_apart
+from dpsql.sql.source.crossed_rows import crossed_places
+from dpsql.sql.source.join_order import Apart
+from dpsql.sql.source.joins import CROSS, FILTERING, FULL, INNER, LEFT, RIGHT, Joins, Step, is_apart
 from dpsql.sql.source.relation import (
     HIDDEN_UNIT,
     Owner,
@@ -303,11 +305,16 @@ def _check_matches(joins: Joins, ties: Ties, environment: Environment, refusals:
     product, private = _matches(joins, environment, ties), any(part.relation.owner for part in joins.parts)
     if product > MOST_MATCHES:
         what = "of one protected row" if private else "of one of theirs"
+        crosses = any(step.kind == CROSS for step in joins.steps)
         refusals.add(
             "source",
             joins.parts[0].node,
-            f"public tables may make {product:,} rows {what}, by these columns.",
-            "Compare columns that tell their rows apart, with one other table each, or join in a subquery first: "
+            f"public tables may make {product:,} rows {what}"
+            f"{': a join without = meets all rows' if crosses else ', by these columns'}.",
+            "Select fewer public rows in a subquery, as in JOIN (SELECT * FROM days WHERE day >= DATE '2024-01-01') d "
+            f"ON …: at most {MOST_MATCHES:,} rows are joined to one."
+            if crosses
+            else "Compare columns that tell their rows apart, with one other table each, or join in a subquery first: "
             f"at most {MOST_MATCHES:,} rows are joined to one.",
         )
     return product if private else 1
@@ -317,6 +324,7 @@ def _matches(joins: Joins, environment: Environment, ties: Ties = ()) -> int:
     """Return the most joined rows that public tables make of one row, whatever the order of the joins."""
     private = [place for place, part in enumerate(joins.parts) if part.relation.owner]
     pairs = with_derived(compared(joins, ties), range(len(joins.parts)))
+    crossed = crossed_places([place for place, step in enumerate(joins.steps) if step.kind == CROSS], joins.parts)
     factors = [1]
     for place, part in enumerate(joins.parts):
         if joins.steps[place].kind in FILTERING:
@@ -330,15 +338,11 @@ def _matches(joins: Joins, environment: Environment, ties: Ties = ()) -> int:
             {
                 tuple(sorted({own for own, _ in names}))
                 for (one, by), names in pairs.items()
-                if one == place and by in met
+                if one == place and by in met and place not in crossed
             }
         )
-        if ways or not part.relation.is_listed:
-            factors.append(max((most_matches(part.relation, names, environment) for names in ways), default=1))
-        else:
-            # no column of a list is compared: each of its rows meets every row
-            rows = environment.schemas.public_rows(f"SELECT '' FROM {part.relation.schema.relation} AS listed", ())
-            factors.append(len(rows))
+        # each of its rows meets every row if nothing is compared first
+        factors.append(max(most_matches(part.relation, names, environment) for names in ways or [()]))
     return math.prod(factors) // (1 if private else max(factors))
 
 

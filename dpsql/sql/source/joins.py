@@ -15,15 +15,17 @@ from dpsql.errors import SchemaError
 from dpsql.model.environment import Column, Environment
 from dpsql.model.refusals import Refusals
 from dpsql.operations.comparisons import cast_to, compared_type
-from dpsql.operations.dialect import span_of, to_sql, written
+from dpsql.operations.dialect import span_of, written
 from dpsql.sql.clauses import conjuncts
 from dpsql.sql.source.computed_ends import ComputedEnds
+from dpsql.sql.source.crossed_rows import is_compared_with_public, is_with_list
+from dpsql.sql.source.join_order import Apart, in_reach, shared_conditions, sides_of
 from dpsql.sql.source.relation import fresh
-from dpsql.sql.source.seen_columns import Part, SeenColumn, columns_named, columns_of, holders, own_columns
+from dpsql.sql.source.seen_columns import Part, SeenColumn, columns_named, columns_of, own_columns
 
 INNER, LEFT, RIGHT, FULL, SEMI, ANTI = "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"
 CROSS = "CROSS JOIN"
-"""The join of each row with each row of a list of values."""
+"""The join of each row with each row of a list of values, or of few public rows."""
 _KINDS = {
     ("", ""): INNER,
     ("", "INNER"): INNER,
@@ -38,8 +40,6 @@ _KINDS = {
 }
 FILTERING = (SEMI, ANTI)
 MOST_TABLES = 12
-Apart = frozenset[frozenset[int]]
-"""Pairs of parts, by the ids of their nodes, whose equalities stay in WHERE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class _Reader:
         apart = is_apart(join)
         if apart or not kind or method not in ("", "NATURAL") or not (using or on or method):
             equal = self._equalities_of_where(place) if apart else []
-            if not equal and self._is_with_list(place, join):
+            if not equal and self._meets_each_row(place, join):
                 self.columns += right
                 self.computed.add_step(place, INNER)
                 return Step(CROSS)
@@ -128,12 +128,12 @@ class _Reader:
         self.computed.add_step(place, kind)
         return self._with_merged(step, right, len(pairs))
 
-    def _is_with_list(self, place: int, join: exp.Join) -> bool:
-        """Check that each row meets each row of a list of values: one side reads no table."""
+    def _meets_each_row(self, place: int, join: exp.Join) -> bool:
+        """Check that each row meets each row of a list of values, or of public rows that WHERE compares with it."""
         if _word(join, "side") or _word(join, "method") or _word(join, "kind") not in ("", "INNER", "CROSS"):
             return False
-        sides = (self._parts[place : place + 1], self._parts[:place])
-        return any(all(part.relation.is_listed for part in side) for side in sides)
+        compared = is_apart(join) and is_compared_with_public(self.where, self._parts, place)
+        return compared or is_with_list(self._parts, place)
 
     def _common(self, right: Sequence[SeenColumn], join: exp.Join) -> list[str]:
         visible = [seen.declared for seen in right if seen.shown and not seen.hidden]
@@ -157,7 +157,7 @@ class _Reader:
         Whole numbers of two widths join only if no columns of one type do. Else they stay in WHERE.
         """
         written = [(condition, self._pair(condition, place)) for condition in self.where]
-        implied = [self._pair(shared, place) for condition in self.where for shared in _shared(condition)]
+        implied = [self._pair(shared, place) for condition in self.where for shared in shared_conditions(condition)]
         found = [pair for pair in (*(pair for _, pair in written), *implied) if pair]
         joining = [pair for pair in found if _are_of_one_type(pair)] or found
         self.where = [condition for condition, pair in written if pair not in joining]
@@ -171,7 +171,7 @@ class _Reader:
         """Return columns that a condition says are equal, one before this part and one of it."""
         if not isinstance(condition, exp.EQ):
             return None
-        ends = [self._candidates(side, place) for side in _sides(condition) if isinstance(side, exp.Column)]
+        ends = [self._candidates(side, place) for side in sides_of(condition) if isinstance(side, exp.Column)]
         if len(ends) != 2 or any(len(found) != 1 for found in ends):
             return None
         left, right = sorted((ends[0][0], ends[1][0]), key=lambda seen: seen.place)
@@ -182,7 +182,7 @@ class _Reader:
         """Return columns as ``_pair`` does, of which one or both are computed of columns of one part."""
         if not isinstance(condition, exp.EQ) or condition.find(exp.Query):
             return None
-        named = [[self._candidates(column, place) for column in own_columns(side)] for side in _sides(condition)]
+        named = [[self._candidates(column, place) for column in own_columns(side)] for side in sides_of(condition)]
         if not all(named) or any(len(found) != 1 for side in named for found in side):
             return None
         places = [{found[0].place for found in side} for side in named]
@@ -192,7 +192,7 @@ class _Reader:
             return None
         ends = [
             found[0][0] if isinstance(side, exp.Column) else self.computed.end(side, found[0][0].place, self._taken)
-            for side, found in zip(_sides(condition), named, strict=True)
+            for side, found in zip(sides_of(condition), named, strict=True)
         ]
         left, right = sorted(ends, key=lambda seen: seen.place)
         return left, right
@@ -207,7 +207,7 @@ class _Reader:
         for condition in conditions:
             columns = [self._find(column, place) for column in own_columns(condition)]
             places = {seen.place for seen in columns}
-            plain = isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition))
+            plain = isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in sides_of(condition))
             joins = plain and place in places and len(places) == 2 and not self._stay_apart(columns[0], columns[1])
             if joins:
                 left, right = sorted(columns, key=lambda seen: seen.place)
@@ -227,21 +227,25 @@ class _Reader:
             elif kind in (LEFT, *FILTERING) and places == {place}:
                 own.append(condition)
             else:
+                inner = kind not in FILTERING and is_compared_with_public([condition], self._parts, place)
                 self._refusals.add(
                     "source",
                     condition,
                     f"{written(condition)} cannot decide which rows of this join match.",
-                    "Compare this table with an earlier one by = in ON; put other conditions into WHERE, or into a "
-                    "subquery of one side.",
+                    f"Write JOIN in place of {kind}: an inner join with public rows may compare so."
+                    if inner
+                    else "Compare this table with an earlier one by = in ON; put other conditions into WHERE, or into "
+                    "a subquery of one side.",
                 )
-        if not equal:
+        crosses = not equal and kind not in FILTERING and is_compared_with_public(conditions, self._parts, place)
+        if not equal and not crosses:
             self._refusals.add(
                 "source",
                 conditions[0],
                 f"{written(conditions[0])} does not join this table with an earlier one.",
                 "Compare a column of this table with one of a table before it by =, as in a.x = b.y.",
             )
-        return Step(kind, tuple(equal), tuple(own))
+        return Step(CROSS if crosses and filters else kind, tuple(equal), tuple(own))
 
     def _is_kept_later(self, place: int) -> bool:
         """Whether a later join keeps rows that WHERE would drop and ON does not."""
@@ -309,18 +313,6 @@ def _word(join: exp.Join, name: str) -> str:
     return str(join.args.get(name) or "").upper()
 
 
-def _shared(condition: exp.Expr) -> list[exp.Expr]:
-    """What has to hold in every branch of an OR."""
-    if not isinstance(condition, exp.Or):
-        return []
-    branches = [{to_sql(part): part for part in conjuncts(branch)} for branch in condition.flatten()]
-    return [part for text, part in branches[0].items() if all(text in other for other in branches[1:])]
-
-
-def _sides(node: exp.Binary) -> list[exp.Expr]:
-    return [node.left.unnest(), node.right.unnest()]
-
-
 def read_joins(
     where: Sequence[exp.Expr],
     parts: Sequence[Part],
@@ -348,7 +340,7 @@ def read_joins(
     before = len(refusals.found)
     order = list(range(len(parts)))
     if all(is_apart(part.join) for part in parts[1:]):
-        order = _in_reach(parts, where, apart)
+        order = in_reach(parts, where, apart)
         parts = [parts[place] for place in order]
     reader = _Reader(parts, where, environment, refusals, apart, every=every)
     steps = [reader.step(place) for place in range(len(parts))]
@@ -363,37 +355,3 @@ def read_joins(
         # a star shows them as FROM lists them
         columns = sorted(columns, key=lambda seen: order[seen.place])
     return reader.where, Joins(tuple(reader.computed.parts), tuple(steps), tuple(columns), reader.spares)
-
-
-def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr], apart: Apart) -> list[int]:
-    """Return places of parts side by side, in an order in which each is joined to one before it, if there is one."""
-    edges = []
-    for condition in [*where, *(shared for part in where for shared in _shared(part))]:
-        if isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition)):
-            ends = [holders(side, parts) for side in _sides(condition)]
-            edges += [{*ends[0], *ends[1]}] if len(ends[0]) == len(ends[1]) == 1 else []
-    edges = [edge for edge in edges if frozenset(id(parts[place].node) for place in edge) not in apart]
-    loose = _computed_edges(parts, where)
-    order, left = [0], list(range(1, len(parts)))
-    while left:
-        reached = [
-            place
-            for known in (edges, loose)
-            for place in left
-            if any(place in edge and edge & set(order) for edge in known)
-        ]
-        place = reached[0] if reached else left[0]
-        order.append(place)
-        left.remove(place)
-    return order
-
-
-def _computed_edges(parts: Sequence[Part], where: Sequence[exp.Expr]) -> list[set[int]]:
-    """Return pairs of places that an equality compares by expressions, each of columns of one part."""
-    found = []
-    for condition in where:
-        if isinstance(condition, exp.EQ) and not condition.find(exp.Query):
-            ends = [{tuple(holders(one, parts)) for one in own_columns(side)} for side in _sides(condition)]
-            if all(len(end) == 1 and len(min(end)) == 1 for end in ends):
-                found.append({place for end in ends for places in end for place in places})
-    return found

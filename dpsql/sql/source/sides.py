@@ -11,8 +11,9 @@ from dpsql.model.environment import Environment
 from dpsql.model.refusals import Refusals
 from dpsql.sql.clauses import Clauses
 from dpsql.sql.names import resolve_names
+from dpsql.sql.source.join_order import Apart
 from dpsql.sql.source.join_rows import filtering_pairs, has_too_many_matches, joined
-from dpsql.sql.source.joins import Apart, Joins, read_joins
+from dpsql.sql.source.joins import Joins, read_joins
 from dpsql.sql.source.kept_lists import kept_rows
 from dpsql.sql.source.projections import filtered
 from dpsql.sql.source.relation import Relation

@@ -57,12 +57,14 @@ def bounded_table(
         rows = present[unit, group][1]
         units[group] += 1
         for i, aggregate in enumerate(query.aggregates):
-            if aggregate.kind == "values":
+            if aggregate.kind in ("values", "value_sum"):
                 found[group, i] |= _kept_values(unit, group, rows, aggregate, query.row_cap, value_priority)
             else:
                 totals[group][i] += contribution(rows, aggregate, query.row_cap, exponents[i])
     for (group, i), values in found.items():
-        totals[group][i] = 2 * len(values)
+        aggregate, step = query.aggregates[i], Fraction(2) ** exponents[i]
+        steps = (_row_steps(float(value or 0), aggregate.per_row, step) for value in values)
+        totals[group][i] = sum(steps) if aggregate.kind == "value_sum" else 2 * len(values)
     return {group: GroupTotals(units[group], tuple(totals[group])) for group in units}
 
 

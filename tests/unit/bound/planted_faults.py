@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from dpsql.bound import aggregation, formulations
+from dpsql.bound import aggregation, formulations, value_counts
 from dpsql.bound.formulations import GroupNumbers
 from dpsql.model.frame import Statistic
 
@@ -64,7 +64,7 @@ def _hashed_codes(sql: str) -> str:
     return re.sub(rf"(SELECT \* FROM ){rows}\b(?= (WHERE|QUALIFY|SEMI))", rf"\1{coded} AS {rows}", sql)
 
 
-def _every_value(sql: str) -> str:
+def every_value(sql: str) -> str:
     return re.sub(r" WHERE place <= \d+", "", sql)
 
 
@@ -79,7 +79,7 @@ def _with_null_units(sql: str) -> str:
 
 def _clamp_after_the_sum(patch: pytest.MonkeyPatch) -> None:
     """Rows and units are added as they are, and the group's total is clamped."""
-    value, steps = formulations._group_value, aggregation._row_steps
+    value, steps = formulations._group_value, value_counts.row_steps
 
     def unclamped_value(statistic: Statistic, numbers: GroupNumbers) -> str:
         return value(_unbounded(statistic) if statistic.kind == "sum" else statistic, numbers)
@@ -88,7 +88,7 @@ def _clamp_after_the_sum(patch: pytest.MonkeyPatch) -> None:
         return steps(text, replace(statistic, row_bounds_steps=None))
 
     patch.setattr(formulations, "_group_value", unclamped_value)
-    patch.setattr(aggregation, "_row_steps", unclamped_steps)
+    patch.setattr(aggregation, "row_steps", unclamped_steps)
 
 
 def _clamped_total(sql: str) -> str:
@@ -125,7 +125,7 @@ FAULTS = (
     Fault("clamp after the sum", "linf", _clamped_total, _clamp_after_the_sum),
     Fault("one group too many", "l0", _one_group_too_many),
     Fault("row cap ignored", "linf", plant=_row_cap_ignored, seed=109),
-    Fault("every value of a unit counts", "linf", _every_value),
+    Fault("every value of a unit counts", "linf", every_value),
     Fault("NULL unit counted", "NULL units count|formulations differ", _with_null_units),
     Fault("codes hashed in place of keys", "l0", _hashed_codes),
 )

@@ -47,11 +47,13 @@ class Expression:
 class Aggregate:
     """One aggregate call: ``units`` is count(DISTINCT unit), ``values`` count(DISTINCT value), ``rows`` other counts.
 
+    ``value_sum`` is sum(DISTINCT value).
+
     Units with a row that decides bool_or or bool_and are ``units`` with ``counted_if``, which is ``decided_by`` there.
     ``inferred`` means that ``per_row`` follows from the declared domains and is not written.
     """
 
-    kind: Literal["units", "values", "rows", "sum", "avg", "var_pop", "stddev"]
+    kind: Literal["units", "values", "value_sum", "rows", "sum", "avg", "var_pop", "stddev"]
     value: Expression | None = None
     condition: Expression | None = None
     per_group: Bounds | None = None
@@ -78,6 +80,8 @@ class Aggregate:
             call = f"{'dp_' * self.private_spelling}count(DISTINCT {quoted(unit)})"
         elif self.kind == "values":
             call = f"{'dp_' * self.private_spelling}count(DISTINCT {argument}{named})"
+        elif self.kind == "value_sum":
+            call = f"sum(DISTINCT {argument}{named})"
         elif self.counted_if is not None:
             call = f"count_if({self.counted_if.sql}{named})"
         elif self.kind == "rows":

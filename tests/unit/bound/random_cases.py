@@ -199,8 +199,9 @@ def _aggregate(
     )
     spread = st.builds(Aggregate, st.sampled_from(("var_pop", "stddev")), st.just(summed), filters, st.none(), bounds)
     listed |= st.builds(Aggregate, st.just("values"), st.just(value), filters, private_spelling=spelling)
+    added = st.builds(Aggregate, st.just("value_sum"), st.just(summed), filters, st.none(), bounds)
     return st.one_of(
-        units, counted, counted_if, listed, by_group, by_both, capped, capped, by_row, by_row, average, spread
+        units, counted, counted_if, listed, added, by_group, by_both, capped, capped, by_row, by_row, average, spread
     )
 
 

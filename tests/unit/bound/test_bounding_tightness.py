@@ -35,6 +35,11 @@ def _y(low: int) -> Expression:
     return above(column(REQUIRED), low)
 
 
+def _number_plus(added: int) -> Expression:
+    """The numbers of a unit's rows, all of one sign."""
+    return Expression(f"({column(NUMBER).sql} + {added})", NUMBER.type, lambda row: int(row[NUMBER.name] or 0) + added)
+
+
 _STATISTICS = {
     "presence": Aggregate("units"),
     "units with FILTER": Aggregate("units", condition=_y(0)),
@@ -43,6 +48,8 @@ _STATISTICS = {
     "rows by cap, nullable": Aggregate("rows", column(OPTIONAL)),
     "distinct values": Aggregate("values", column(NUMBER), per_group=(0, 3)),
     "distinct values by cap, FILTER": Aggregate("values", column(NUMBER), _y(0)),
+    "sum of distinct values": Aggregate("value_sum", _number_plus(1), per_row=(-0.5, 1)),
+    "sum of distinct values, FILTER": Aggregate("value_sum", _number_plus(-100), _y(0), per_row=(-2, 1)),
     "rows by group bounds": Aggregate("rows", per_group=(0, 7)),
     "rows by group bounds, nullable": Aggregate("rows", column(OPTIONAL), per_group=(0, 7)),
     "sum per group, nullable": Aggregate("sum", column(OPTIONAL), per_group=(-3, 8)),
@@ -99,11 +106,12 @@ def test_the_claims_are_those_of_theory(laboratory: Laboratory) -> None:
         Aggregate("sum", column(OPTIONAL), per_group=(-3, 8)),
         Aggregate("sum", column(REQUIRED), per_row=(1, 8)),
         Aggregate("values", column(NUMBER), per_group=(0, 5)),
+        Aggregate("value_sum", column(NUMBER), per_row=(-4, 2)),
     )
     case = _table(1.0, 2)
     query = Query((column(KEY),), aggregates, max_groups=MAX_GROUPS, row_cap=ROW_CAP)
     with laboratory.run(Case(case.fields, case.rows, query, 1)) as run:
-        half_widths = ((ROW_CAP - 1) / 2, 11 / 2, (ROW_CAP * 8 - 1) / 2, 5 / 2)
+        half_widths = ((ROW_CAP - 1) / 2, 11 / 2, (ROW_CAP * 8 - 1) / 2, ROW_CAP * 4, 5 / 2)
         for statistic, claim, expected in zip(run.query.first.statistics[1:], run.claims[1:], half_widths, strict=True):
             assert claim.linf * statistic.lattice == pytest.approx(expected, rel=1e-6)
             assert claim.l2 == pytest.approx(claim.linf * math.sqrt(MAX_GROUPS), rel=1e-12)

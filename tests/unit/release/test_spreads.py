@@ -8,7 +8,8 @@ from scipy import stats
 
 from dpsql.model.estimates import Linear, Ratio, Spread
 from dpsql.model.frame import PRESENCE, Statistic
-from dpsql.release.estimates import Z_JOINT, combined_noise, spread_interval, spread_value
+from dpsql.release.estimates import combined_noise
+from dpsql.release.spreads import Z_JOINT, spread_interval, spread_value
 
 ROWS = Statistic("rows", 0, 6, -1)
 SUM = Statistic("sum", 0, 2**25, -15)

@@ -124,6 +124,13 @@ def _computed(condition: str, beside: str) -> str:
     return f"{form.format(one)} = {other}"
 
 
+def _ordered(condition: str, left: Source, right: Source, word: str) -> str:
+    """Return some equalities of inner joins with public rows as ``<=``, chosen by the text and not by chance."""
+    meets_public = word in ("JOIN", "INNER") and not (left.private and right.private)
+    is_chosen = meets_public and zlib.crc32(f"{left.sql} {condition}".encode()) % 4 == 0
+    return condition.replace(" = ", " <= ") if is_chosen else condition
+
+
 def _in_parentheses(sql: str) -> str:
     """Return some joins in parentheses, chosen by the text and not by chance."""
     return f"({sql})" if " JOIN " in sql and ", " not in sql and zlib.crc32(sql.encode()) % 3 == 0 else sql
@@ -394,7 +401,7 @@ class Writer:
             conditions += [f"{one} = {other}" for one, other in pairs]
         else:
             on = [f"{one} = {other}" if self._is(0.5) else f"{other} = {one}" for one, other in pairs]
-            on = [_computed(condition, left.sql) for condition in on]
+            on = [_ordered(_computed(one, left.sql), left, right, word) for one in on]
             if self._is(0.15) and word in ("JOIN", "INNER"):
                 on.append(self.condition([*left.columns, *right.columns]))
             elif self._is(0.25) and word in ("LEFT", "SEMI", "ANTI"):

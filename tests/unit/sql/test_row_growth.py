@@ -75,6 +75,7 @@ NOT_CUT = {
     "visits v JOIN (SELECT DISTINCT pid, day AS d FROM stays) s ON s.pid = v.pid AND s.d = v.day": MANY,
     "visits v JOIN (SELECT sid AS s, pid AS q FROM stays) s ON s.q = v.pid AND s.s = v.sid": MANY,
     "visits v JOIN kinds k ON k.kind = v.kind JOIN people p ON p.pid = v.pid": 2 * MANY,
+    "visits v JOIN kinds k ON k.kind <= v.kind JOIN people p ON p.pid = v.pid": 2 * MANY,
     "visits v JOIN people p ON p.pid = v.pid JOIN stays s ON s.sid = v.sid AND s.pid = p.pid": MANY,
     "visits v SEMI JOIN stays s USING (pid)": MANY,
     # an expression of the other side is compared with a key
