@@ -229,7 +229,12 @@ def mended(question: Question, cure: Cure, span: Span | None) -> Question:
             begins = cure.sql[0].split()[0]
             cut = re.search(rf"\b{begins}\b(?!.*\))", text, re.IGNORECASE)
             return Question(f"{(text[: cut.start()] if cut else text).rstrip()} {cure.sql[0]}", options)
-    if span and not _CALL.search(text[span.start : span.end + 1]) and text[span.start : span.end].isidentifier():
+    if (
+        cure.form == "call"
+        and span
+        and not _CALL.search(text[span.start : span.end + 1])
+        and text[span.start : span.end].isidentifier()
+    ):
         # a word that other databases call without parentheses
         return Question(text[: span.start] + cure.sql[0] + text[span.end :], options)
     start = _call_at(text, span)

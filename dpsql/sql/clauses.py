@@ -35,7 +35,6 @@ OTHER_AGGREGATES = frozenset(
     ).split()
 )
 """Names of aggregates without a private form that sqlglot does not know; each has a hint (`function_hints`)."""
-_AGGREGATE_CALLS = _ANONYMOUS | OTHER_AGGREGATES
 UNBOUNDED_FUNCTIONS = ("dp_unbounded", "dp_unbounded_low", "dp_unbounded_high")
 WITHIN_TARGET = "dp_within_target"
 INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high", *UNBOUNDED_FUNCTIONS, WITHIN_TARGET)
@@ -61,7 +60,7 @@ def is_aggregate_call(node: exp.Expr) -> bool:
     if node.meta.get(OVER_RESULT):
         return False
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() in _AGGREGATE_CALLS
+        return (name := node.name.lower()) in _ANONYMOUS or name in OTHER_AGGREGATES
     return isinstance(
         node, exp.AggFunc | exp.Filter | exp.Window | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
     )

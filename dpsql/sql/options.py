@@ -237,7 +237,7 @@ def _hint_of_unknown(name: str, value: object, node: exp.Expr | None) -> str:
     if meant := OTHER_SPELLINGS.get(name):
         given = unquoted(node.expression) if isinstance(node, exp.EQ) else unquoted(exp.convert(value))
         return f"Write OPTIONS ({meant} = {given}) in place of {name}."
-    return f"{did_you_mean(name, OPTION_NAMES)} Options are {', '.join(OPTION_NAMES)}.".lstrip()
+    return did_you_mean(name, OPTION_NAMES) or f"Options are {', '.join(OPTION_NAMES)}."
 
 
 def _check_option(

@@ -125,7 +125,7 @@ def test_a_project_is_built_again_and_again(tmp_path: Path) -> None:
         built,
         FAILED,
         "the budget of privacy unit 'patient' does not cover this query",
-        "[aggregate] line 3, column 14: min() has no private form yet.",
+        "[aggregate] line 3, column 14: min() has no private form: one row decides it.",
         "model 'misspelled' has the config word 'epsilo': write 'epsilon', or put a word of your own below meta",
     )
     cannot_be_and_leaves_the_old_table(
