@@ -53,6 +53,7 @@ VALUES_OF_BLANKS = {
     blanks.ROWS_NORM: "14",
     blanks.SUM_NORM: "2000",
     **dict(zip(blanks.VALUES, ("0", "500"), strict=True)),
+    blanks.LEAST_POSITIVE: "0.5",
     **dict(zip(blanks.SUMS, ("0", "500"), strict=True)),
     **dict(zip(blanks.DAYS, ("DATE '2020-01-01'", "DATE '2030-01-01'"), strict=True)),
     **dict(zip(blanks.LEVELS, ("0.01", "1"), strict=True)),

@@ -47,7 +47,7 @@ class PandasFrame:
 
     def __getitem__(self, columns: object) -> NoReturn:
         """Raise an error, because single columns have no private answer."""
-        raise column_refused(columns, self._examples()[1])
+        raise column_refused(columns, *self._examples())
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raise an error that says what to write.
@@ -61,7 +61,7 @@ class PandasFrame:
             if hasattr(pd.DataFrame, name):
                 raise frame_method_refused(name, *self._examples())
             if name in column_names(self._frame):
-                raise column_refused(name, name)
+                raise column_refused(name, *self._examples())
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class PandasFrame:
     @with_terms
     def groupby(
         self,
-        by: Keys,
+        by: Keys = None,
         *,
         unit: PrivacyUnit | str | None = None,
         as_index: bool = True,
@@ -162,7 +162,7 @@ class TableFrame(Generic[GroupByT]):
     @with_terms
     def groupby(
         self,
-        by: Keys,
+        by: Keys = None,
         *,
         unit: PrivacyUnit | str | None = None,
         dropna: bool = False,
@@ -270,7 +270,10 @@ def _unit(unit: PrivacyUnit | str | None) -> PrivacyUnit:
     if isinstance(unit, str):
         return PrivacyUnit(unit)
     if not isinstance(unit, PrivacyUnit):
-        raise PolicyError("unit takes dpsql.unit('patient', column='patient_id', …), or the name of one")
+        raise PolicyError(
+            "groupby needs unit=, which says whose rows they are: write "
+            "unit=dpsql.unit('patient', column='patient_id', …), or the name of a unit"
+        )
     return unit
 
 

@@ -53,6 +53,7 @@ _MAY_IGNORE = (
     *_LOGIC,
 )
 """Operators whose result may not depend on one of their operands."""
+_SEARCHES = (exp.RegexpLike, exp.RegexpFullMatch, exp.RegexpExtract, exp.RegexpReplace)
 
 _PLANNED_AHEAD = tuple(
     {
@@ -100,12 +101,28 @@ def total_condition_sql(sql: str, types: Types = ()) -> str:
 
 @lru_cache(maxsize=4096)
 def columns_of(sql: str) -> tuple[str, ...]:
-    """Names of the columns that an expression uses, each as often as it does.
+    """Names of the columns that an expression uses, each as often as it does, and as replace() makes it longer.
 
     >>> sorted(columns_of('"a" + 1 > "b"'))
     ['a', 'b']
     """
-    return tuple(column.name for column in sqlglot.parse_one(sql, dialect=DuckDB).find_all(exp.Column))
+    found = sqlglot.parse_one(sql, dialect=DuckDB).find_all(exp.Column)
+    return tuple(column.name for column in found for _ in range(times_longer(column)))
+
+
+_MOST_TIMES = 10_000
+
+
+def times_longer(node: exp.Expr) -> int:
+    """Return how many times as long calls of replace() around a part may make it: the product of their growths."""
+    times, above = 1, node.parent
+    while above is not None and times < _MOST_TIMES:
+        if isinstance(above, exp.Replace):
+            # an empty text is refused elsewhere
+            before, after = (len(above.args[name].name.encode()) or 1 for name in ("expression", "replacement"))
+            times *= max(1, -(-after // before))
+        above = above.parent
+    return min(times, _MOST_TIMES)
 
 
 def try_depth(sql: str) -> int:
@@ -133,6 +150,11 @@ def _total(node: exp.Expr, *, within_strict: bool = False) -> exp.Expr:
     elif isinstance(node, exp.If):
         node = _total_case(exp.Case(ifs=[node.copy()], default=node.args.get("false")))
     else:
+        if isinstance(node, _SEARCHES):
+            from dpsql.operations.cut_patterns import cut_search  # noqa: PLC0415 — few queries have a pattern
+
+            above, node = node.parent, cut_search(node)
+            node.parent = above
         for child in list(node.iter_expressions()):
             inner = _condition(child) if isinstance(node, _LOGIC) else _total(child, within_strict=_is_strict(node))
             if inner is not child:

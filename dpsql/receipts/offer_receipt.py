@@ -72,7 +72,8 @@ def column_receipts(
             continue
         statistic = value.linears[0].statistic or PRESENCE
         if isinstance(value, BoundedValue):
-            found.append(ColumnReceipt(name, estimate.name, value.bounds, None, None, None, None, statistic.lattice))
+            bounds = value.bounds if math.isfinite(value.bounds[1]) else None
+            found.append(ColumnReceipt(name, estimate.name, bounds, None, None, None, None, statistic.lattice))
             continue
         l2 = histogram.sum_l2(statistic)
         if statistic == PRESENCE and frame.bounding.sparsity:
@@ -80,8 +81,8 @@ def column_receipts(
             l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
         largest = norms_of(value, query.groups, histogram).max(initial=0.0)
         sigma = float(shown_sigma(estimate, linear_noise(value.linear, noise) * largest, roundings))
-        bounds, linf = statistic.interval, statistic.radius * frame.finer_per_group
-        found.append(ColumnReceipt(name, estimate.name, bounds, linf, l2, sigma, Z_95 * sigma, statistic.lattice))
+        interval, linf = statistic.interval, statistic.radius * frame.finer_per_group
+        found.append(ColumnReceipt(name, estimate.name, interval, linf, l2, sigma, Z_95 * sigma, statistic.lattice))
     return tuple(found)
 
 

@@ -196,7 +196,11 @@ def interval_of(bounds: tuple[float, float], *, are_times: bool) -> str:
 
     >>> interval_of((0.0, 500.0), are_times=False), interval_of((0.0, 86400.0), are_times=True)
     ('[0, 500]', '[1970-01-01, 1970-01-02]')
+    >>> interval_of((-math.inf, math.inf), are_times=False)
+    'the number line'
     """
+    if math.isinf(bounds[0]) and math.isinf(bounds[1]):
+        return "the number line"
     if not are_times:
         return f"[{bounds[0]:,.9g}, {bounds[1]:,.9g}]"
     low, high = (str(np.datetime64(round(end), "s")).replace("T", " ").removesuffix(" 00:00:00") for end in bounds)
@@ -209,12 +213,18 @@ def says_null(note: str) -> bool:
     >>> says_null(without_bounds("sum(v)", "person", "few", "sum(v, contribution_bounds_per_row => (0, 500))"))
     True
     """
-    return _NULL in note or note == words.HIDDEN_GROUPS or says_values_hidden(note)
+    return _NULL in note or note == words.HIDDEN_GROUPS or note.endswith(_HIDDEN)
 
 
-def says_values_hidden(note: str) -> bool:
-    """Check that a note says that values may be missing from a mode or a histogram."""
-    return note.endswith(_HIDDEN)
+def also_null(notes: Sequence[str]) -> str:
+    """Return the reason of NULL, or of values that are not shown, in a few words.
+
+    >>> also_null([words.HIDDEN_GROUPS])
+    'NULL may be a group that is not shown'
+    """
+    if len(notes) == 1 and notes[0].endswith(_HIDDEN):
+        return screen_words.ALSO_HIDDEN_VALUES
+    return screen_words.ALSO_HIDDEN if notes == [words.HIDDEN_GROUPS] else screen_words.ALSO_NULL
 
 
 def says_missed(note: str) -> bool:

@@ -270,10 +270,7 @@ class Screen:
     def _also_null(self) -> str:
         """Return the reason of NULL in a few words."""
         unbounded = [note for note in self.receipt.missing if phrases.says_null(note)]
-        if len(unbounded) == 1 and phrases.says_values_hidden(unbounded[0]) and not self.unknown:
-            return screen_words.ALSO_HIDDEN_VALUES
-        is_hidden = unbounded == [words.HIDDEN_GROUPS] and not self.unknown
-        return screen_words.ALSO_HIDDEN if is_hidden else screen_words.ALSO_NULL
+        return screen_words.ALSO_NULL if self.unknown else phrases.also_null(unbounded)
 
     def _nulls(self) -> Iterator[str]:
         """Yield wordings of the reason why columns have NULL; none if no column has."""

@@ -141,6 +141,8 @@ class _Clock:
             self._refuse_text(node)
         if isinstance(node, _COMPARISONS):
             return [], [part for group in _of_one_type(node) for part in self._local_beside_zoned(group)], False
+        if isinstance(node, exp.DateBin):
+            return zoned, [], bool(zoned)
         unit = _unit(node)
         if isinstance(node, exp.Add | exp.Sub | exp.DateAdd):
             steps = bool(unit) and unit not in _FINE
@@ -212,6 +214,8 @@ class _Clock:
             return {ZONED: "TIMESTAMP", "TIMESTAMP": ZONED}.get(kind, "")
         if isinstance(node, exp.Paren | exp.TimestampTrunc | exp.DateAdd):
             return self._kind(node.this)
+        if isinstance(node, exp.DateBin):
+            return self._kind(node.expression)
         if isinstance(node, exp.Add | exp.Sub):
             if isinstance(node.this, exp.Interval):
                 return self._kind(node.expression)

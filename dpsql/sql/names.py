@@ -34,6 +34,7 @@ from dpsql.sql.column_names import column_name, distinct_names, named_columns, s
 from dpsql.sql.grouping_sets import MOST_SETS, written_sets
 
 _NOW = ("now", "get_current_timestamp")
+_PARTS_OF_TIMES = (exp.Extract, exp.TimeToUnix, exp.Year)
 _ALIAS_FIRST = "alias_first"
 """Mark on columns of HAVING that mean an alias before a column."""
 
@@ -127,11 +128,11 @@ class _Resolver:
             if isinstance(part, exp.Column):
                 return self._column(part, alias_first=alias_first, seen=seen)
             called = part.name.lower() if isinstance(part, exp.Anonymous) else ""
-            if isinstance(part, exp.Extract | exp.TimeToUnix) or (called == "date_part" and len(part.expressions) == 2):
-                from dpsql.sql.elapsed_seconds import elapsed_seconds  # noqa: PLC0415 — few queries ask for seconds
+            if isinstance(part, _PARTS_OF_TIMES) or (called == "date_part" and len(part.expressions) == 2):
+                from dpsql.sql.elapsed_time import elapsed_time  # noqa: PLC0415 — few queries ask for seconds or ages
 
-                seconds = elapsed_seconds(part, self.schema)
-                return map_tree(seconds, visit) if seconds else part
+                elapsed = elapsed_time(part, self.schema)
+                return map_tree(elapsed, visit) if elapsed else part
             if isinstance(part, exp.CurrentDate) or (called == "today" and not part.expressions):
                 return exp.cast(exp.Literal.string(self._today(part).isoformat()), "DATE", dialect="duckdb")
             if isinstance(part, exp.CurrentTimestamp) or (called in _NOW and not part.expressions):

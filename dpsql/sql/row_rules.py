@@ -21,6 +21,7 @@ from sqlglot.dialects.duckdb import DuckDB
 
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import written
+from dpsql.operations.row_sql import times_longer
 from dpsql.sql.clauses import AGGREGATE_NAMES, INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES, ReleasedList
 
 FUNCTION_EXAMPLES: tuple[str, ...] = (
@@ -38,13 +39,17 @@ FUNCTION_EXAMPLES: tuple[str, ...] = (
     "substring(s, 1, 2)", "concat(s, t)", "split_part(s, t, 1)", "starts_with(s, t)", "ends_with(s, t)",
     "suffix(s, t)", "prefix(s, t)", "contains(s, t)", "strpos(s, t)", "instr(s, t)",
     "reverse(s)", "ascii(s)", "date_trunc('hour', ts)", "datediff('day', d, e)", "date(d)",
-    "timezone('Europe/Berlin', ts)",
+    "timezone('Europe/Berlin', ts)", "time_bucket(interval 1 hour, ts)", "strlen(s)",
+    "regexp_matches(s, '^a')", "regexp_full_match(s, 'a+')", "regexp_extract(s, '^(a+)b', 1)",
+    "regexp_replace(s, 'a+', 'b')", "replace(s, 'a', 'b')",
 )  # fmt: skip
 """One call of each function that a row expression may use; the node that it parses to is what is allowed.
 
-Not among them: functions whose result can be much longer than their argument (replace, repeat, lpad, …), because a
-few of them nested make one row take minutes.
+Not among them: functions whose result can be much longer than their argument (repeat, lpad, …), because a few of them
+nested make one row take minutes. By how much replace() makes a text longer follows from its literals, and is bounded.
 """
+
+_SEARCHES = (exp.RegexpLike, exp.RegexpFullMatch, exp.RegexpExtract, exp.RegexpReplace)
 
 ZONE_CALL = "timezone"
 """The function that ``x AT TIME ZONE 'zone'`` calls."""
@@ -156,6 +161,10 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
             from dpsql.sql.time_zones import check_zone  # noqa: PLC0415 — few queries name a zone
 
             check_zone(node, refusals)
+        elif isinstance(node, _SEARCHES):
+            from dpsql.sql.pattern_rules import check_pattern  # noqa: PLC0415 — few queries have a pattern
+
+            check_pattern(node, refusals)
     else:
         refusals.add(
             "row_syntax",
@@ -192,7 +201,7 @@ DATE_PARTS = frozenset(
 """Units that dates may be truncated to, taken apart by and subtracted in."""
 
 MAX_JOINED_COLUMNS = 32
-_FORMAT = re.compile(r"(?:[^%]|%[YmdHMSjybBaAp%])*")
+_FORMAT = re.compile(r"(?:[^%]|%[YmdHMSjybBaApGVu%])*")
 
 
 def _is_part(part: exp.Expr | None) -> bool:
@@ -209,12 +218,41 @@ def _is_plain_interval(node: exp.Interval) -> bool:
     known = isinstance(unit, exp.Var) and unit.name.lower().removesuffix("s") in DATE_PARTS
     # what is written for a number like 1e3 cannot be read again
     is_plain = isinstance(number, exp.Literal) and "e" not in number.name.lower()
-    return is_plain and known and isinstance(node.parent, exp.Add | exp.Sub | exp.DateAdd)
+    # what else a bucket may be is checked with the bucket
+    return is_plain and known and isinstance(node.parent, exp.Add | exp.Sub | exp.DateAdd | exp.DateBin)
+
+
+_SECONDS = {
+    "microsecond": 1e-6, "millisecond": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0,
+    "week": 604_800.0, "month": 2_678_400.0, "quarter": 8_035_200.0, "year": 31_622_400.0, "decade": 316_224_000.0,
+}  # fmt: skip
+_MOST_SECONDS = 31_622_400_000.0
+"""A thousand years: buckets of usual times begin in the range of every type."""
+_FIRST_ORIGIN, _LAST_ORIGIN = "1700-01-01", "2200-01-01"
+
+
+def _is_bucket(node: exp.DateBin) -> bool:
+    """Return whether a bucket has a fixed width above 0 and, if one is named, an origin in a usual year."""
+    width, origin = node.this, node.args.get("unit")
+    if not isinstance(width, exp.Interval) or not isinstance(width.this, exp.Literal) or node.args.get("zone"):
+        return False
+    unit = width.args["unit"].name.lower().removesuffix("s") if width.args.get("unit") else ""
+    if not width.this.name.isdecimal() or not 0 < int(width.this.name) * _SECONDS.get(unit, 0.0) <= _MOST_SECONDS:
+        return False
+    if origin is None:
+        return True
+    is_time = isinstance(origin, exp.Cast) and origin.to.is_type("date", "timestamp", "timestampntz", "timestamptz")
+    is_literal = is_time and isinstance(origin.this, exp.Literal)
+    return is_literal and _FIRST_ORIGIN <= origin.this.name <= _LAST_ORIGIN
 
 
 def joined_columns(node: exp.Expr) -> int:
-    """Return how many columns an expression names, each as often as it is named."""
-    return sum(1 for _ in node.find_all(exp.Column))
+    """Return how many columns an expression names, each as often as it is named and as replace() makes it longer."""
+    return sum(map(times_longer, node.find_all(exp.Column)))
+
+
+def _replaces_literals(node: exp.Replace) -> bool:
+    return _is_text(node.expression) and bool(node.expression.name) and _is_text(node.args.get("replacement"))
 
 
 _PART = ("{} takes a known unit as a literal here.", f"Units are {', '.join(sorted(DATE_PARTS))}.")
@@ -230,7 +268,7 @@ _LITERALS: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[Any], bool], str, s
         (exp.TimeToStr,),
         lambda node: _is_text(node.args.get("format")) and _FORMAT.fullmatch(node.args["format"].name) is not None,
         "the format of strftime is not one that is known to be safe.",
-        "Use a literal of %Y %m %d %H %M %S %j %y %b %B %a %A %p.",
+        "Use a literal of %Y %m %d %H %M %S %j %y %b %B %a %A %p %G %V %u.",
     ),
     (
         (exp.Like, exp.ILike),
@@ -243,6 +281,24 @@ _LITERALS: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[Any], bool], str, s
         _is_plain_interval,
         "an interval must be a literal that is added to a date.",
         "Give a literal, as in d + INTERVAL 1 DAY.",
+    ),
+    (
+        (exp.DateBin,),
+        _is_bucket,
+        "{} takes a width above 0, at most 1000 years, and an origin, both as literals.",
+        "Write time_bucket(INTERVAL 15 MINUTES, t), or time_bucket(INTERVAL 7 DAYS, t, DATE '2024-01-01').",
+    ),
+    (
+        (exp.Replace,),
+        _replaces_literals,
+        "{} takes two text literals, and the first is not empty.",
+        "Write replace(s, 'a', 'b').",
+    ),
+    (
+        (exp.Replace,),
+        lambda node: joined_columns(node) <= MAX_JOINED_COLUMNS,
+        f"replace() may make a text more than {MAX_JOINED_COLUMNS} times as long here.",
+        "Write a shorter text in its place: a text that grows with a row takes time that reveals its length.",
     ),
     (
         (exp.Concat, exp.DPipe),

@@ -230,12 +230,13 @@ def _check_uses(root: exp.Expr, columns: Sequence[Column], refusals: Refusals) -
             f"more than {MAX_USES:,} columns are named here, with all subqueries below.",
             "Name a computed column less often.",
         )
-    for node in root.find_all(exp.Concat, exp.DPipe):
+    for node in root.find_all(exp.Concat, exp.DPipe, exp.Replace):
         if joined_columns(node) <= MAX_JOINED_COLUMNS < uses_of(to_sql(node), columns):
             refusals.add(
                 "row_syntax",
                 node,
-                f"more than {MAX_JOINED_COLUMNS} columns are joined into one text, with all subqueries below.",
+                f"more than {MAX_JOINED_COLUMNS} columns, or as much of one, are joined into one text, with all "
+                "subqueries below.",
                 "Join fewer: a text that grows with a row takes time that reveals its length.",
             )
             break

@@ -109,7 +109,7 @@ SETUP = (
     ),
 )
 """Statements of DuckDB that create the tables."""
-BOUNDS = "max_groups_contributed := 60, max_rows_per_group := 60"
+BOUNDS = "coverage := FALSE, max_groups_contributed := 60, max_rows_per_group := 60"
 PEOPLE = {"buyer": "id", "patient": "id", "hit": "visitor", "home": "id"}
 LINKS = {"purchase": "buyer", "stay": "patient", "vital": "patient", "measure": "home"}
 COLUMN_BOUNDS = {

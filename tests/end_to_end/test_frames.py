@@ -444,7 +444,7 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
     "case": (dpsql.SchemaError, "Write 'city'", lambda df: grouped(df, "City")),
     "index": (dpsql.SchemaError, "reset_index", lambda df: grouped(df.set_index("city"), "city")),
     "function key": (dpsql.SchemaError, "name of a column in text", lambda df: grouped(df, len)),
-    "Series key": (dpsql.SchemaError, "of type Series, and not", lambda df: grouped(df, df["city"])),
+    "Series key": (dpsql.SchemaError, "no column of this frame", lambda df: grouped(df, df["city"].str.lower())),
     "measured column": (dpsql.SchemaError, "x: 'pay'", lambda df: grouped(df, "city").agg(x=("pay", "size"))),
     "span of time": (
         dpsql.SchemaError, "spans of time", lambda df: grouped(df.assign(span=pd.Timedelta(1)), "span"),
@@ -478,7 +478,7 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
     ),
     "function": (dpsql.UnsupportedQueryError, "median", lambda df: grouped(df, "city").agg(x=("paid", "max"))),
     "lambda": (dpsql.UnsupportedQueryError, "function of Python", lambda df: grouped(df, "city").agg(x=("paid", len))),
-    "method": (dpsql.UnsupportedQueryError, r"\['paid'\]\.median", lambda df: grouped(df, "city").max()),
+    "method": (dpsql.UnsupportedQueryError, r"\['paid'\]\.quantile", lambda df: grouped(df, "city").max()),
     "method of polars": (dpsql.UnsupportedQueryError, r"\.size\(\)", lambda df: grouped(df, "city").len()),
     "rows of groups": (dpsql.UnsupportedQueryError, r"\.groups\(\)", lambda df: list(grouped(df, "city"))),
     "every column": (dpsql.UnsupportedQueryError, r"\['paid'\]\.mean", lambda df: grouped(df, "city").mean()),

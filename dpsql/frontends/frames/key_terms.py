@@ -7,6 +7,7 @@ frame itself is taken as a Series. It is known by where its values are, never by
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -72,8 +73,11 @@ def cut(
         raise SchemaError(f"cut takes a column of numbers, and {known!r} is none.", hint="Group by the column itself.")
     is_list = isinstance(bins, list | tuple | range | np.ndarray)
     edges = [float(one) for one in bins if _is_edge(one)] if is_list else []  # type: ignore[attr-defined]
-    if not is_list or len(edges) != len(bins) or not 2 <= len(edges) <= _MOST_EDGES:  # type: ignore[arg-type]
-        raise PolicyError(f"{_GIVEN_EDGES.format(column=known)}: 2 to {_MOST_EDGES:,} numbers")
+    is_rising = all(one < other for one, other in itertools.pairwise(edges))
+    if not is_list or len(edges) != len(bins) or not is_rising or not 2 <= len(edges) <= _MOST_EDGES:  # type: ignore[arg-type]
+        raise PolicyError(
+            f"{_GIVEN_EDGES.format(column=known)}: 2 to {_MOST_EDGES:,} numbers, each above the one before"
+        )
     try:
         # without a value nothing but the arguments decides
         dtype = pd.cut(

@@ -43,8 +43,8 @@ _METHODS = (
 )
 _NOT_IN_PANDAS = ("len", "n_unique", "map_groups", "having")
 """Methods that GroupBy has in polars and not in pandas."""
-_GROUPED = ("sum", "mean", "median", "std", "var", "count", "nunique", "quantile", "agg", "aggregate")
-_EARLIER = "Write it before .dp, as in df.{name}(…).dp.groupby({key!r}, …).size()."
+_GROUPED = ("sum", "mean", "median", "std", "var", "count", "nunique", "quantile")
+_EARLIER = "Write df.{name}(…).dp.groupby({key!r}, …).size()."
 _ROWS = "Rows are private. Write df.dp.groupby({key!r}, …).size() for numbers of groups; df itself has the rows."
 _OF_FRAMES = {
     **dict.fromkeys(
@@ -67,6 +67,7 @@ _OF_FRAMES = {
         _EARLIER,
     ),
     **dict.fromkeys(("columns", "dtypes", "index", "keys"), "Write df.{name}."),
+    **dict.fromkeys(("agg", "aggregate"), "Write df.dp.groupby({key!r}, …)[{column!r}].agg(['mean', 'count'])."),
     "describe": "Write df.dp.groupby({key!r}, …)[{column!r}].agg(['count', 'mean', 'std', 'median']).",
 }
 """Cures, by the name of a method or attribute of a DataFrame."""
@@ -95,18 +96,18 @@ def frame_method_refused(name: str, key: str, column: str) -> UnsupportedQueryEr
     return UnsupportedQueryError([Refusal("aggregate", f"df.dp has no {name}: it answers groups alone.", hint)])
 
 
-def column_refused(name: object, column: str) -> UnsupportedQueryError:
+def column_refused(name: object, key: str, column: str) -> UnsupportedQueryError:
     """Return the error of ``df.dp[…]``.
 
     Args:
         name: what stands in the brackets.
-        column: a column to name in the cure if that is no name of one.
+        key: a column to group by in the cure.
+        column: a column of numbers for the cure.
 
     """
-    one = name if isinstance(name, str) else column
-    hint = (
-        f"Write df.dp.groupby({one!r}, …).size() for how often its values occur, or df.dp.groupby(…)[{one!r}].mean()."
-    )
+    hint = f"Write df.dp.groupby({key!r}, …)[{column!r}].mean()."
+    if isinstance(name, str):
+        hint = f"Write df.dp.groupby({name!r}, …).size() to count its values, or df.dp.groupby(…)[{name!r}].mean()."
     return UnsupportedQueryError([Refusal("aggregate", "df.dp has no columns: it answers groups alone.", hint)])
 
 

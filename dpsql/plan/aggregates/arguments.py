@@ -256,7 +256,7 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
     value = values[0] if values else exp.Star()
     if len(values) > 1 + (kind.values == PAIRS) or (isinstance(value, exp.Star) and kind.values != "rows"):
         if kind.values == PAIRS:
-            refuse_pair(source, node, function)
+            refuse_pair(source, node, function, values)
         source.refuse(_ARGUMENT, node, f"{function} takes one value.", _with_value(node, function, values))
     if distinct and kind.no_distinct:
         code, message, hint = kind.no_distinct

@@ -24,7 +24,9 @@ _INTEGER = re.compile(r"(U?)(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)")
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
-def found_extremes(source: AggregateSource, call: Call, form: str, instead: Bounds | None = None) -> Bounds:
+def found_extremes(
+    source: AggregateSource, call: Call, form: str, instead: Bounds | None = None, name: str = ""
+) -> Bounds:
     """Return the bounds that AUTO found, or their stand-in; note that AUTO is asked.
 
     Args:
@@ -32,12 +34,13 @@ def found_extremes(source: AggregateSource, call: Call, form: str, instead: Boun
         call: the call.
         form: ``per_group`` for sums of a unit in a group, ``per_row`` for values of a row.
         instead: bounds of a row that follow from domains.
+        name: what receipts call the values, if it is not the text of the call.
 
     Raises:
         BoundsNotFoundError: AUTO found nothing, and no domain says more.
 
     """
-    return source.found(_extremes(call, form), call.name, instead)
+    return source.found(_extremes(call, form), name or call.name, instead)
 
 
 def found_positive(source: AggregateSource, call: Call) -> Bounds:

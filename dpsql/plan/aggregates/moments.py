@@ -11,6 +11,7 @@ once. A distance is at most the radius of its bounds, and a product at most the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn, cast
 
@@ -47,13 +48,16 @@ _SQUARES: dict[str, tuple[bool, bool]] = {
 }
 """Whether an aggregate of pairs (y, x) divides by the variance of y, and of x."""
 
+_POSITIVE = blanks.pair((blanks.LEAST_POSITIVE, blanks.VALUES[1]))
+BLANK_BOUNDS = dict.fromkeys(_SQUARES, blanks.PAIRS) | dict.fromkeys(("geomean", "geometric_mean"), _POSITIVE)
+"""Blanks of the bounds of a row, by the name of the aggregate."""
+
 
 def read_moments(source: AggregateSource, call: Call) -> Aggregate:
     """A covariance, a correlation, or a number of the line through pairs of values."""
     function = cast("PairFunction", call.function)
     values = _values(source, call)
-    given = call.bounds.of_pair or (None, None)
-    bounds = [_bounds(source, value, pair) for value, pair in zip(values, given, strict=True)]
+    bounds = _bounds(source, call, values)
     radii = [(high - low) / 2.0 for low, high in bounds]
     largest = (radii[0] ** 2, radii[1] ** 2, radii[0] * radii[1])
     if not all(representable((0.0, most)) for most in largest):
@@ -78,7 +82,7 @@ def _values(source: AggregateSource, call: Call) -> tuple[Call, Call]:
 
     """
     if len(call.others) != 1 or isinstance(call.others[0], exp.Star):
-        refuse_pair(source, call.node, call.function)
+        refuse_pair(source, call.node, call.function, ())
     found = []
     for value in (call.value, *call.others):
         require_no_unit(call.node, call.function, value, source)
@@ -89,24 +93,31 @@ def _values(source: AggregateSource, call: Call) -> tuple[Call, Call]:
     return found[0], found[1]
 
 
-def _bounds(source: AggregateSource, call: Call, given: Bounds | None) -> Bounds:
-    """Return the bounds of one value: those that the call names, that follow from domains, or that AUTO finds."""
-    pair = given or usual(source, call)
-    if not pair and source.finds_bounds:
-        pair = found_extremes(source, call, "per_row")
-    if not pair:
-        _refuse_unbounded(source, call)
-    return row_bounds(source, replace(call, bounds=CallBounds(per_row=pair, norm=call.bounds.norm)))
+def _bounds(source: AggregateSource, call: Call, values: tuple[Call, Call]) -> list[Bounds]:
+    """Return the bounds of both values: those that the call names, that follow from domains, or that AUTO finds."""
+    given = call.bounds.of_pair or (usual(source, values[0]), usual(source, values[1]))
+    missing = [value for value, pair in zip(values, given, strict=True) if not pair]
+    if missing and not source.finds_bounds:
+        _refuse_unbounded(source, call, missing)
+    found = []
+    for value, pair in zip(values, given, strict=True):
+        name = f"{unquoted(value.value)} in {call.name}"
+        per_row = pair or found_extremes(source, value, "per_row", name=name)
+        bounds = CallBounds(per_row=per_row, norm=call.bounds.norm)
+        found.append(row_bounds(source, replace(value, bounds=bounds)))
+    return found
 
 
-def _refuse_unbounded(source: AggregateSource, call: Call) -> NoReturn:
+def _refuse_unbounded(source: AggregateSource, call: Call, missing: Sequence[Call]) -> NoReturn:
+    """Refuse a call of which values have no bounds."""
     text = with_bounds(call.node, blanks.PAIRS, "per_row")
+    columns = dict.fromkeys(column for value in missing for column in undeclared(source, value.value))
     declarations = [
-        f"CALL dp_domain('{table}', '{column}', bounds := [{', '.join(blanks.VALUES)}])"
-        for table, column in undeclared(source, call.value)
+        f"CALL dp_domain('{table}', '{column}', bounds := [{', '.join(blanks.VALUES)}])" for table, column in columns
     ]
     declare = f" or declare {' and '.join(declarations)}" if declarations else ""
-    message = f"{call.name} has no bounds of {unquoted(call.value)}."
+    named = " and ".join(dict.fromkeys(unquoted(value.value) for value in missing))
+    message = f"{call.name} has no bounds of {named}."
     source.refuse("bounds_missing", call.node, message, f"Write {text}{declare}.", f"Write {text}.")
 
 
@@ -183,17 +194,12 @@ def read_geometric_mean(source: AggregateSource, call: Call) -> Aggregate:
     bounds = call.bounds.per_row or usual(source, call)
     if not bounds and source.finds_bounds:
         bounds = found_positive(source, call)
+    if not bounds:
+        _refuse_not_positive(source, call, "bounds_missing", f"{call.name} has no bounds.")
     bounds = row_bounds(source, replace(call, bounds=replace(call.bounds, per_row=bounds)))
     if bounds[0] <= 0.0:
-        ends = blanks.pair((blanks.LEAST_POSITIVE, f"{bounds[1]:.15g}"))
-        named = f"contribution_bounds_per_row => {ends}"
-        text = called_with(call.node, call.function, unquoted(call.value), named)
-        source.refuse(
-            "bounds_invalid",
-            call.node,
-            f"{call.name} is of values above 0, and its bounds begin at {bounds[0]:.15g}.",
-            f"Write {text}. Values below the lower bound count as that bound.",
-        )
+        message = f"{call.name} is of values above 0, and its bounds begin at {bounds[0]:.15g}."
+        _refuse_not_positive(source, call, "bounds_invalid", message)
     rows = read_count(source, replace(call, bounds=CallBounds(norm=call.bounds.norm)))
     (counted,) = rows.estimate.value.linears
     ends = math.log(bounds[0]), math.log(bounds[1])
@@ -203,3 +209,9 @@ def read_geometric_mean(source: AggregateSource, call: Call) -> Aggregate:
     mean = GeometricMean(bounds, Ratio(ends, Linear(total, 0.0), counted, middle))
     found = value_bounds(source, call, "per_row", bounds, usual(source, call))
     return Aggregate(Estimate(call.name, mean, "DOUBLE", value_bounds=found), call.weight)
+
+
+def _refuse_not_positive(source: AggregateSource, call: Call, code: str, message: str) -> NoReturn:
+    """Refuse a geometric mean without bounds above 0."""
+    text = called_with(call.node, call.function, unquoted(call.value), f"contribution_bounds_per_row => {_POSITIVE}")
+    source.refuse(code, call.node, message, f"Write {text}. Values below the lower bound count as that bound.")

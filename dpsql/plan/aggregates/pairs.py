@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from sqlglot import exp
 
 from dpsql.operations import blanks
+from dpsql.operations.dialect import unquoted
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.literals import read_number
 from dpsql.plan.aggregates.source import AggregateSource
@@ -16,9 +18,11 @@ PAIRS: Final = "pairs of numbers"
 """Noun of the values of such an aggregate."""
 
 
-def refuse_pair(source: AggregateSource, node: exp.Expr, function: str) -> NoReturn:
+def refuse_pair(source: AggregateSource, node: exp.Expr, function: str, values: Sequence[exp.Expr]) -> NoReturn:
     """Refuse a call of an aggregate of pairs that has not two values."""
-    hint = f"Write {called_with(node, function, 'y', 'x')}, where y and x are columns."
+    hint = f"Name two values, as in {called_with(node, function, 'y', 'x')}."
+    if len(values) > 2 and not any(isinstance(value, exp.Star) for value in values):
+        hint = f"Write {called_with(node, function, *map(unquoted, values[:2]))}."
     source.refuse("aggregate_argument", node, f"{function} takes two values, y and x.", hint)
 
 

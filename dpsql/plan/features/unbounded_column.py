@@ -16,8 +16,9 @@ from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import FrameQuery
 from dpsql.operations import blanks
 from dpsql.plan.aggregates.arguments import Aggregate
+from dpsql.plan.aggregates.moments import BLANK_BOUNDS
 from dpsql.plan.aggregates.source import AggregateSource, BoundsNotFoundError
-from dpsql.sql.clauses import NAMED_ARGUMENTS, with_bounds
+from dpsql.sql.clauses import NAMED_ARGUMENTS, function_name, with_bounds
 
 
 def without_bounds(
@@ -52,6 +53,8 @@ def _cure(node: exp.Expr) -> str:
             form = "per_group"
         if argument.this.name.lower() != "weight":
             argument.pop()
+    if bounds := BLANK_BOUNDS.get(function_name(call) or ""):
+        return with_bounds(call, bounds, form)
     return with_bounds(call, blanks.pair(blanks.SUMS if form == "per_group" else blanks.VALUES), form)
 
 

@@ -75,9 +75,9 @@ def with_bounds(
         # a condition of WHERE keeps no columns of a join unique while it is computed
         one_left, one_right = meet_one(joins, place, unique, known)
         if bounded and not right and multiplies and not one_right:
-            bounded = _multiplied(bounded)
+            bounded = multiplied(bounded)
         if right and not bounded:
-            bounded = _multiplied(right) if multiplies and not one_left else right
+            bounded = multiplied(right) if multiplies and not one_left else right
         unique = unique_after(joins, place, unique, (one_left, one_right))
     owner = owners[-1]
     if owner and bounded:
@@ -180,15 +180,15 @@ def one_row(owner: Owner) -> Owner:
     return replace(owner, rules=bounds, bounds_from=(), bounds_rule=_ONE_ROW)
 
 
-def _multiplied(owner: Owner) -> Owner:
-    """Return the owner of rows that public tables multiply: a unit that had one row has some, and AUTO finds how many.
+def multiplied(owner: Owner, rule: str = "public tables make several rows of one") -> Owner:
+    """Return the owner of rows that a rule multiplies: a unit that had one row has some, and AUTO finds how many.
 
     Bounds that the policy names stay as they are.
     """
     if owner.bounds_rule != _ONE_ROW:
         return owner
     rules = replace(owner.rules, max_groups=None, max_rows_per_group=None, max_rows_norm=None, max_rows_per_unit=None)
-    return replace(owner, rules=rules, bounds_rule="public tables make several rows of one")
+    return replace(owner, rules=rules, bounds_rule=rule)
 
 
 def declares_one_row(rules: TableRules) -> bool:

@@ -143,8 +143,10 @@ class SourceReader:
         self, tree: exp.Select, clauses: Clauses, scope: Scope
     ) -> tuple[Relation | PrivateInside, Conditions]:
         """The rows that a FROM clause reads, without those that subqueries in WHERE drop; and what is left of WHERE."""
-        if tree.args.get("with_"):
-            scope = scope.naming(tree.args["with_"].expressions)
+        if tree.args.get("with_") or len(clauses.sources) > 1:
+            scope = scope.naming(tree.args["with_"].expressions) if tree.args.get("with_") else scope
+            if isinstance(clauses.sources[-1][0], exp.Unnest):
+                return self._read_split(clauses, scope)
         parts = self._parts(clauses, scope)
         if isinstance(parts, PrivateInside):
             return parts, ()
@@ -160,6 +162,25 @@ class SourceReader:
             self.kept = None
             return restrict_rows(self, relation, replace(clauses, where=tuple(where)), scope)
         return relation, where
+
+    def _read_split(self, clauses: Clauses, scope: Scope) -> tuple[Relation | PrivateInside, Conditions]:
+        """Return the rows of a source, each as often as a text of it has parts, and the conditions of WHERE."""
+        from dpsql.sql.source.split_texts import split_source  # noqa: PLC0415 — few queries split texts
+
+        *before, (call, join) = clauses.sources
+        if len(before) > 1 or (join and any(join.args.get(name) for name in ("side", "on", "using", "method"))):
+            self.refusals.refuse(
+                "source",
+                call,
+                "unnest() follows one table or subquery, and a comma.",
+                "Join the others in a subquery: FROM (SELECT * FROM t) q, unnest(string_split(s, '|')) AS p(part).",
+            )
+        clauses = replace(clauses, sources=tuple(before))
+        parts = self._parts(clauses, scope)
+        if isinstance(parts, PrivateInside):
+            return parts, ()
+        relation = split_source(parts[0].relation, call, clauses, self.tables.environment, self.refusals)
+        return relation, clauses.where
 
     def _parts(self, clauses: Clauses, scope: Scope) -> list[Part] | PrivateInside:
         parts, taken = list[Part](), set[str]()
@@ -321,6 +342,10 @@ class SourceReader:
         relation, where = self.read_from(tree, clauses, scope)
         if isinstance(relation, PrivateInside):
             return relation
+        if any(isinstance(item.unalias(), exp.Explode) for item in clauses.select):
+            from dpsql.sql.source.split_texts import split_items  # noqa: PLC0415 — few queries split texts
+
+            relation, clauses = split_items(relation, clauses, self.tables.environment, self.refusals)
         owner = relation.owner
         if owner and clauses.has_sets:
             return private

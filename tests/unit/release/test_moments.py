@@ -45,14 +45,15 @@ def expected(function: PairFunction, x: Floats, y: Floats) -> float:
     """Return the number by numpy."""
     slope, intercept = np.polyfit(x, y, 1)
     correlation = np.corrcoef(x, y)[0, 1]
-    return {
+    numbers: dict[PairFunction, float] = {
         "covar_pop": np.cov(x, y, ddof=0)[0, 1],
         "covar_samp": np.cov(x, y)[0, 1],
         "corr": correlation,
         "regr_slope": slope,
         "regr_intercept": intercept,
         "regr_r2": correlation**2,
-    }[function]
+    }
+    return numbers[function]
 
 
 def noise_of(scale: float) -> dict[Statistic, Floats]:
@@ -110,6 +111,7 @@ def test_derivatives_are_those_of_differences(function: PairFunction, monkeypatc
     exact = sums_of(*pairs(3))
     moments_of(moments(function), exact, noise_of(0.01), 1.96)
     for linear in moments(function).linears:
+        assert linear.statistic
         step = 1e-5
         for sign in (1.0, -1.0):
             moments_of(moments(function), exact | {linear: exact[linear] + sign * step}, noise_of(0.01), 1.96)

@@ -1,0 +1,121 @@
+"""The regular expressions that a query may search texts with: constant ones, whose time no text decides.
+
+They are read and checked before a charge. *Privacy reason*: the time of an answer is an answer. How a search is
+computed, and why these rules bound its time, is said in ``operations.pattern_automata``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from sqlglot import exp
+
+from dpsql.model.refusals import Refusals
+from dpsql.operations.cut_patterns import FLAGS, flags_of
+from dpsql.operations.dialect import written
+from dpsql.operations.pattern_automata import MAX_STATES, is_one_pass, state_count
+from dpsql.operations.pattern_syntax import Pattern, PatternError, parsed
+
+MAX_PATTERN = 500
+"""Characters of a pattern, and of what replaces a match."""
+MAX_GROUP = 4
+"""Groups up to this one are read in one pass."""
+_SUBSET = (
+    "Known are literals, ., classes such as [a-z0-9_] and [^/], \\d \\w \\s, groups (…) and (?:…), |, * + ? {2,5}, "
+    "^ and $, as in regexp_matches(s, '^[a-z]+/')."
+)
+
+
+def check_pattern(node: exp.Expr, refusals: Refusals) -> None:
+    """Note a refusal for a call with a pattern that is not safe on private texts.
+
+    Args:
+        node: a call of ``FLAGS``.
+        refusals: collects.
+
+    """
+    pattern = node.expression
+    if not _is_text(pattern):
+        refusals.add(
+            "row_syntax",
+            node,
+            f"the pattern of {written(node)} must be a text literal.",
+            "Give a text, as in regexp_matches(s, '^a').",
+        )
+        return
+    flags, given = flags_of(node), node.args.get(FLAGS[type(node)])
+    if (given and not _is_text(given)) or not set(flags) <= set("cis") or {"c", "i"} <= set(flags):
+        refusals.add(
+            "row_syntax",
+            node,
+            f"{written(node)} has options that are not known here.",
+            "Each match of option 'g' would take its time: nest replace(s, 'a', 'b'). Known are 'i' and 's', as in "
+            "regexp_matches(s, '^a', 'i').",
+        )
+        return
+    try:
+        known, states = _read(pattern.name, flags)
+    except PatternError as error:
+        refusals.add("row_syntax", node, f"{written(node)} has a pattern that is not known here: {error}.", _SUBSET)
+        return
+    if states > MAX_STATES:
+        refusals.add(
+            "row_syntax",
+            node,
+            f"the automaton of the pattern has more than {MAX_STATES:,} states.",
+            "Repeat less often what can begin at many places, or anchor the pattern, as in "
+            "regexp_matches(s, '^[ab]{20}c').",
+        )
+    elif isinstance(node, exp.RegexpExtract):
+        _check_group(node, known, flags, refusals)
+    elif isinstance(node, exp.RegexpReplace):
+        _check_replacement(node, refusals)
+
+
+def _check_group(node: exp.RegexpExtract, known: Pattern, flags: str, refusals: Refusals) -> None:
+    group = node.args.get("group")
+    number = int(group.name) if isinstance(group, exp.Literal) and group.name.isdecimal() else -1
+    if not 0 <= number <= min(known.groups, MAX_GROUP) or node.args.get("position") or node.args.get("occurrence"):
+        refusals.add(
+            "row_syntax",
+            node,
+            f"{written(node)} takes the number of a group of the pattern, at most {MAX_GROUP}.",
+            "Write regexp_extract(s, '^([a-z]+)/', 1).",
+        )
+    elif number and not _is_one_pass(node.expression.name, flags):
+        refusals.add(
+            "row_syntax",
+            node,
+            "the next character of a text does not always decide to which part of the pattern it belongs.",
+            "A group is then slow to find. Exclude from each part what begins the next one, as in "
+            "regexp_extract(s, '^([^-]*)-(.*)$', 1), or take the whole match, as in regexp_extract(s, '[a-z]+-').",
+        )
+
+
+def _check_replacement(node: exp.RegexpReplace, refusals: Refusals) -> None:
+    replacement = node.args.get("replacement")
+    if not _is_text(replacement) or "\\" in replacement.name or len(replacement.name) > MAX_PATTERN:
+        refusals.add(
+            "row_syntax",
+            node,
+            f"{written(node)} replaces a match by a text literal without \\, of at most {MAX_PATTERN} characters.",
+            "Write regexp_replace(s, '[0-9]+$', ''), or take a part of the match, as in "
+            "regexp_extract(s, '^([a-z]+)/', 1).",
+        )
+
+
+def _is_text(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and bool(node.is_string))
+
+
+@lru_cache(maxsize=1_000)
+def _read(text: str, flags: str) -> tuple[Pattern, int]:
+    if len(text) > MAX_PATTERN:
+        raise PatternError(f"it has more than {MAX_PATTERN} characters")
+    known = parsed(text, flags)
+    return known, state_count(known)
+
+
+@lru_cache(maxsize=1_000)
+def _is_one_pass(text: str, flags: str) -> bool:
+    return is_one_pass(parsed(text, flags))
