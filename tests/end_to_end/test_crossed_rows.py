@@ -85,7 +85,7 @@ def session() -> Iterator[dpsql.Session]:
         yield session
 
 
-@pytest.mark.parametrize("text", EQUAL)
+@pytest.mark.parametrize("text", [*EQUAL[:6], *(pytest.param(text, marks=pytest.mark.long) for text in EQUAL[6:])])
 def test_without_noise_the_answer_is_that_of_duckdb(session: dpsql.Session, text: str) -> None:
     found = session.sql(text, rho=10.0, delta=1e-2).fetchall()
     assert sorted(found) == sorted(session.connection.execute(text).fetchall())

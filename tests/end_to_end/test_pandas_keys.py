@@ -105,8 +105,9 @@ CUTS: tuple[dict[str, Any], ...] = (
     ("column", "arguments"),
     [
         ("age", CUTS[0]),
-        *(("cost", one) for one in CUTS),
+        *(("cost", CUTS[place]) for place in (2, 5)),
         *(pytest.param("age", one, marks=pytest.mark.long) for one in CUTS[1:]),
+        *(pytest.param("cost", CUTS[place], marks=pytest.mark.long) for place in (0, 1, 3, 4)),
     ],
     ids=str,
 )
@@ -166,8 +167,8 @@ def test_each_value_has_its_bin_whatever_the_others_are() -> None:
     assert list(with_seven.index) == list(without.index)
 
 
-OFTEN = ("D", "W", "ME", "QS")
-SELDOM = ("W-SUN", "MS", "QE", "YS", "YE", "h", "min", "s")
+OFTEN = ("D", "W")
+SELDOM = ("ME", "QS", "W-SUN", "MS", "QE", "YS", "YE", "h", "min", "s")
 
 
 @pytest.mark.parametrize("freq", [*OFTEN, *(pytest.param(one, marks=pytest.mark.long) for one in SELDOM)])
@@ -228,7 +229,7 @@ QUANTILES: tuple[Any, ...] = (
 @pytest.mark.parametrize(
     ("question", "by"),
     [
-        *((one, "city") for one in QUANTILES[:2]),
+        *((one, "city") for one in QUANTILES[1:2]),
         *(pytest.param(one, ["city", "kind"], marks=pytest.mark.long) for one in QUANTILES),
     ],
 )

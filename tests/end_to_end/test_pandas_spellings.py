@@ -19,11 +19,11 @@ ANSWERED = (
     'groupby(df["city"]).size()',
     'groupby([df["city"], "floor"])["age"].count()',
     'groupby(pd.Grouper(key="day", freq="D")).size()',
+)
+MORE_ANSWERED = (
     'groupby(["city", pd.Grouper(key="day", freq="ME")]).size()',
     'groupby(["city", "floor"]).size().unstack()',
     'groupby("city").size().reset_index(name="n")',
-)
-MORE_ANSWERED = (
     'groupby("city")["age"].std(ddof=1)',
     'groupby("city")["age"].median(numeric_only=False)',
     'groupby("city")["room"].nunique(dropna=True)',

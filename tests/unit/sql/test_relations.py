@@ -37,6 +37,7 @@ from dpsql.release.offer import Offer
 from dpsql.sql.source import join_rows, predicates, row_cut, row_growth, sources, unit_groups
 from dpsql.sql.source.relation import Owner, Relation
 from tests.frames import with_bounding
+from tests.unit.sql import random_relations
 from tests.unit.sql.random_relations import Query, Value, Writer, database, mutated
 from tests.unit.sql.relation_worlds import Exact, Planned, World, as_value, fetched
 
@@ -56,6 +57,7 @@ _SHORT = settings(
 _NUMBERS = st.integers(0, 2**32 - 1)
 _CUT_EXAMPLES = 4
 _SINGLE_EXAMPLES = 12
+_CROSSED_NUMBERS = (5, 11, 17, 98, 119, 153)
 _CUT_NEAR = 107
 _QUERIES = 4
 Rewrite = Callable[[str], str]
@@ -170,6 +172,7 @@ class Look:
                 "public": planned.query.first.frame.public_keys is not None,
                 "cut": bool(planned.query.first.frame.rows_sql.cuts),
                 "single": bool(planned.query.first.frame.rows_sql.single),
+                "crossed": " CROSS JOIN " in planned.query.first.frame.rows_sql.relation,
             }.items()
             if there
         )
@@ -374,6 +377,16 @@ def test_one_row_of_each_unit_is_a_function_of_its_own_rows(
     for number in range(_SINGLE_EXAMPLES):
         check_example(worlds, number, seen, mutants=False)
     assert seen.had["single"] > _SINGLE_EXAMPLES / 4
+
+
+def test_rows_of_a_unit_are_its_own_where_they_meet_all_public_rows(
+    worlds: tuple[World, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random_relations, "ORDERED_ONE_IN", 1)
+    seen = Seen()
+    for number in _CROSSED_NUMBERS:
+        check_example(worlds, number, seen, mutants=False)
+    assert seen.had["crossed"] >= len(_CROSSED_NUMBERS)
 
 
 @pytest.mark.long
