@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from dpsql.model.combinations import COMBINATIONS
 from dpsql.model.environment import things_without, types_of
 from dpsql.model.frame import PublicKeys
 from dpsql.model.private_query import OPTION_NAMES, Buckets, EachKey
-from dpsql.model.refusals import COMBINATIONS, refuse_combinations
+from dpsql.model.refusals import refuse_combinations
 from dpsql.model.rows import BINS, Key
 from dpsql.operations.dialect import span_of, text_literal, to_sql, unquoted
 from dpsql.plan.features.buckets import BucketParts, bucket_groups, bucket_ordering, take_apart

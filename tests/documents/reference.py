@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpsql.mechanism.registry import MECHANISMS
+from dpsql.model.combinations import COMBINATIONS
 from dpsql.model.private_query import OPTION_NAMES
-from dpsql.model.refusals import COMBINATIONS
 from dpsql.plan.aggregates.registry import AGGREGATES
 from dpsql.session.declare import ARGUMENTS, BUDGET, TABLE_RULES
 from dpsql.sql.clauses import INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES

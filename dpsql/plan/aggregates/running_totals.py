@@ -12,9 +12,10 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from dpsql.model.combinations import Known
 from dpsql.model.estimates import RunningSum, RunningTotal, Sum
 from dpsql.model.frame import Ordering, PublicKeys
-from dpsql.model.refusals import Known, refuse_combinations
+from dpsql.model.refusals import refuse_combinations
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate, read_aggregate

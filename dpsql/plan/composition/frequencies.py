@@ -153,6 +153,9 @@ class _Frequencies:
         self._read_counts(outer)
         carried = [item.alias for item in private.expressions]
         reads_rows = any(map(_is_of_rows, [*outputs_of(private), *private.expressions]))
+        if reads_rows and not private.expressions:
+            # HAVING alone reads rows
+            private.set("expressions", [exp.alias_(exp.Count(this=exp.Star()), f"{self.prefix}rows", quoted=True)])
         sources, counts = [], []
         for place, one in enumerate(self.found.values()):
             is_base = not (reads_rows or place)
@@ -244,11 +247,13 @@ class _Frequencies:
         """Read the columns of joined counts where queries of one value stand for them, in place."""
 
         def visit(node: exp.Expr) -> exp.Expr | None:
-            table = node.this.find(exp.Table) if isinstance(node, exp.Subquery) else None
+            # a query that is all of a condition has no parentheses
+            query = node.this if isinstance(node, exp.Subquery) else node
+            table = query.find(exp.Table) if isinstance(query, exp.Select) else None
             if table is None or not table.name.startswith(_FREQUENCIES):
                 return None if isinstance(node, exp.Query) else node
             source = self._source(int(table.name.removeprefix(_FREQUENCIES)))
-            column = exp.column(f"{self.prefix}{node.this.expressions[0].name}", table=source, quoted=True)
+            column = exp.column(f"{self.prefix}{query.expressions[0].name}", table=source, quoted=True)
             return exp.alias_(column, node.alias, quoted=True) if node.alias else column
 
         for name in ("where", "order"):

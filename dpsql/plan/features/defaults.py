@@ -12,8 +12,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from dpsql.errors import Refusal, SchemaError, Span, UnsupportedQueryError
+from dpsql.model.combinations import COMBINATIONS
 from dpsql.model.private_query import FoundBounds, PrivateQuery
-from dpsql.model.refusals import COMBINATIONS, Refusals
+from dpsql.model.refusals import Refusals
 from dpsql.plan.features.auto import GROUPS
 from dpsql.plan.features.half_width_caps import refusal_without_cap
 from dpsql.sql.source.sources import SelectText

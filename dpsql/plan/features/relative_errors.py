@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
+from dpsql.model.combinations import COMBINATIONS
 from dpsql.model.environment import things_without
 from dpsql.model.estimates import Ratio, RunningSum, Sum
 from dpsql.model.private_query import QueryOptions
 from dpsql.model.query_kinds import RelativeError
-from dpsql.model.refusals import COMBINATIONS, Refusals, refuse_combinations, that_hold
+from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.target_columns import (
     WITHOUT_NOISE,

@@ -12,8 +12,9 @@ import pytest
 
 import dpsql
 from dpsql.mechanism.registry import MECHANISMS
+from dpsql.model.combinations import COMBINATIONS, Combination, Known
 from dpsql.model.private_query import OPTION_NAMES, QueryOptions
-from dpsql.model.refusals import CODES, COMBINATIONS, Combination, Known, Refusals, refuse_combinations, that_hold
+from dpsql.model.refusals import CODES, Refusals, refuse_combinations, that_hold
 from dpsql.sql.options import _WORDS, MAX_GROUPS_LIMIT
 from tests.sql.golden_records import Clinic, new_session, records
 
