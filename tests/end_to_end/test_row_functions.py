@@ -10,6 +10,7 @@ import dpsql
 from dpsql.errors import UnsupportedQueryError
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import silence
+from tests.pattern_texts import EXPONENTIAL
 
 VALUES: dict[str, tuple[str, ...]] = {
     "d": (
@@ -121,6 +122,14 @@ def test_calls_that_are_not_total_are_refused_free(session: dpsql.Session, expre
     before = session.sql("FROM dp_budget()").fetchall()
     with pytest.raises(UnsupportedQueryError, match=words):
         session.sql(f"SELECT count(*) FROM ugly WHERE ({expression}) IS NOT NULL")
+    assert session.sql("FROM dp_budget()").fetchall() == before
+
+
+def test_exponential_automata_are_refused_free(session: dpsql.Session) -> None:
+    before = session.sql("FROM dp_budget()").fetchall()
+    for pattern in EXPONENTIAL:
+        with pytest.raises(UnsupportedQueryError, match="1,000 states"):
+            session.sql(f"SELECT count(*) FROM ugly WHERE regexp_matches(s, '{pattern}')", rho=2.0, delta=1e-3)
     assert session.sql("FROM dp_budget()").fetchall() == before
 
 
