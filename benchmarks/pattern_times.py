@@ -1,4 +1,4 @@
-"""Time of searches with accepted patterns, on the worst texts that a search finds: python benchmarks/pattern_times.py.
+"""Time of searches with accepted patterns, on the worst texts that a search finds: python -m benchmarks.pattern_times.
 
 Each text has the same length as the texts without a match beside it. Printed are processor seconds of a query in which
 one of 100,000 rows is the worst text, and of a query in which all rows are, each over those of a query in which none

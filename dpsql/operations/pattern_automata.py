@@ -21,7 +21,7 @@ from dpsql.operations.pattern_syntax import LAST, Anchor, Chars, Choice, Node, P
 
 MAX_STATES = 1_000
 MAX_PLACES = 2_000
-"""Most characters and anchors of a pattern whose repetitions are written out."""
+"""Most characters, anchors, choices and repetitions of a pattern whose repetitions are written out."""
 _MOST_STEPS = 400_000
 """Places that are looked at while states are built."""
 
@@ -35,6 +35,7 @@ class _Program:
         follows: for each place the places after it. The place of a match has none.
         is_end: places that are the end of the text.
         is_start: places that are its beginning.
+        steps: places that were looked at so far.
 
     """
 
@@ -42,9 +43,10 @@ class _Program:
     follows: list[list[int]] = field(default_factory=list)
     is_end: list[bool] = field(default_factory=list)
     is_start: list[bool] = field(default_factory=list)
+    steps: int = 0
 
     def add(self, *follows: int, chars: Ranges | None = None, anchor: str = "") -> int:
-        if len(self.chars) > 4 * MAX_PLACES:
+        if len(self.chars) > MAX_PLACES:
             raise PatternError(f"it has more than {MAX_PLACES:,} parts, its repetitions written out")
         self.chars.append(chars)
         self.follows.append(list(follows))
@@ -77,6 +79,21 @@ class _Program:
             first = self.build(node.part, first, backwards=backwards)
         return first
 
+    def look(self, places: int) -> None:
+        """Count places that are looked at.
+
+        Raises:
+            _TooManyStepsError: they are too many.
+
+        """
+        self.steps += places
+        if self.steps > _MOST_STEPS:
+            raise _TooManyStepsError
+
+
+class _TooManyStepsError(Exception):
+    """An automaton that takes too long to build."""
+
 
 def state_count(pattern: Pattern) -> int:
     """Return the states of the larger automaton, or more than ``MAX_STATES`` if it has more.
@@ -85,7 +102,10 @@ def state_count(pattern: Pattern) -> int:
         PatternError: the pattern is too long.
 
     """
-    return max(_states(pattern.root, backwards=False), _states(pattern.root, backwards=True))
+    try:
+        return max(_states(pattern.root, backwards=False), _states(pattern.root, backwards=True))
+    except _TooManyStepsError:
+        return MAX_STATES + 1
 
 
 def _states(root: Node, *, backwards: bool) -> int:
@@ -98,7 +118,7 @@ def _states(root: Node, *, backwards: bool) -> int:
     at_start = _leaves(program, [first], at_start=True)
     again = () if backwards else _leaves(program, [first], at_start=False)
     begun = _state(at_start, match, backwards=backwards)
-    found, ahead, steps = {begun}, [begun], 0
+    found, ahead = {begun}, [begun]
     while ahead and len(found) <= MAX_STATES:
         state = ahead.pop()
         for kind in range(len(kinds)):
@@ -113,9 +133,7 @@ def _states(root: Node, *, backwards: bool) -> int:
             if match not in state:
                 places += again
             reached = _state(places, match, backwards=backwards)
-            steps += len(state) + len(places)
-            if steps > _MOST_STEPS:
-                return MAX_STATES + 1
+            program.look(len(state) + len(places))
             if reached not in found:
                 found.add(reached)
                 ahead.append(reached)
@@ -142,6 +160,7 @@ def _leaves(program: _Program, places: list[int], *, at_start: bool) -> tuple[in
             found.append(place)
         else:
             ahead += program.follows[place][::-1]
+    program.look(len(seen))
     return tuple(found)
 
 

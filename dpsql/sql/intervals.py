@@ -145,6 +145,8 @@ def _interval(node: exp.Expr, columns: Columns) -> Interval:
             return _leaf(node, columns)
         case exp.Predicate() | exp.Boolean() | exp.Connector() | exp.Not() | exp.IsNan() | exp.IsInf():
             return _BIT
+        case exp.RegexpLike() | exp.RegexpFullMatch():
+            return _BIT
         case exp.Case() | exp.If() | exp.Coalesce():
             chosen = [part for part in _choices(node) if not isinstance(part, exp.Null)]
             return hull(interval_of(part, columns) for part in chosen)

@@ -58,7 +58,7 @@ def split_items(
         refusals.refuse(
             "source",
             calls[-1],
-            "unnest() stands once in a subquery, which has no groups.",
+            "a subquery with unnest() has one call of it, and no groups.",
             f"Group around it, as in SELECT part, count(*) FROM ({_FORM}) GROUP BY part.",
         )
     (call,) = calls
@@ -94,7 +94,10 @@ def split_source(
     columns = alias.args.get("columns") or () if alias else ()
     if len(columns) > 1 or call.args.get("offset"):
         refusals.refuse(
-            "source", call, "unnest() has one column.", "Write FROM t, unnest(string_split(s, '|')) AS p(part)."
+            "source",
+            call,
+            "unnest() has one column.",
+            "Name one, as in FROM t, unnest(string_split(s, '|')) AS p(part).",
         )
     found, column = _with_parts(relation, call, clauses, environment, refusals)
     declared = columns[0].name if columns else "unnest"
@@ -118,7 +121,7 @@ def _with_parts(
             "source",
             call,
             "unnest() takes a text that is split by a literal here.",
-            f"Write {_FORM}.",
+            f"Split a text by a literal, as in {_FORM}.",
         )
     inner = Clauses(clauses.sources, select=(split.this,), inside=True)
     (item,) = resolve_names(inner, relation.schema, environment, refusals).items

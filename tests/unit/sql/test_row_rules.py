@@ -262,6 +262,10 @@ EXTREME_ROWS: dict[str, tuple[str, ...]] = {
             "date_trunc('week', d + 1)",
             "last_day(d)",
             "date_diff('week', d, d)",
+            "time_bucket(INTERVAL 1 WEEK, d)",
+            "time_bucket(INTERVAL 1 MONTH, d)",
+            "strftime(d, '%G-%V')",
+            "year(age(d, d))",
         )
     ),
     "3, 500, 7, DATE '2020-01-01'": (f"week(CASE WHEN b > 100 THEN {LOWEST} ELSE d END) IS NULL",),
