@@ -65,6 +65,7 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
         "approx_top_k(city, 3)",
     ),
     Hint("mode/1", _GROUPS, "mode() WITHIN GROUP (ORDER BY city)"),
+    Hint("histogram/3", _GROUPS, "histogram(city, 1, 2)", "{} takes a value, and bins."),
     Hint("histogram_exact", _GROUPS, "histogram_exact(city, [1, 2])"),
     Hint("list array_agg collect_list grouparray json_agg jsonb_agg json_group_array", _GROUPS, "list(city)"),
     Hint("string_agg group_concat listagg wm_concat xmlagg", _GROUPS, "string_agg(city, ', ')"),
