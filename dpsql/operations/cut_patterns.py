@@ -16,7 +16,7 @@ NEVER = r"(?:\b\B.)"
 """Matches nowhere: no place is both a border of a word and none. RE2 knows that no character belongs to it, so that a
 pattern beside it is one-pass if it is alone."""
 
-FLAGS = {
+FLAGS: dict[type[exp.Expr], str] = {
     exp.RegexpLike: "flag",
     exp.RegexpFullMatch: "options",
     exp.RegexpExtract: "parameters",

@@ -93,8 +93,9 @@ def _check_group(node: exp.RegexpExtract, known: Pattern, flags: str, refusals: 
 
 
 def _check_replacement(node: exp.RegexpReplace, refusals: Refusals) -> None:
-    replacement = node.args.get("replacement")
-    if not _is_text(replacement) or "\\" in replacement.name or len(replacement.name) > MAX_PATTERN:
+    given = node.args.get("replacement")
+    replacement = given.name if given else "\\"
+    if not _is_text(given) or "\\" in replacement or len(replacement) > MAX_PATTERN:
         refusals.add(
             "row_syntax",
             node,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from dpsql.errors import UnsupportedQueryError
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise, silence
 
-LEVEL = {"rho": 8, "delta": 1e-3}
+LEVEL: dict[str, Any] = {"rho": 8, "delta": 1e-3}
 VISITS = (
     "CREATE TABLE visits AS SELECT (i % 500)::INT AS patient, (['Lund', 'Oslo', 'Ystad'])[1 + i % 3] AS city, "
     "(['a', 'b', 'c', 'd'])[1 + (i * i + i // 7) % 4] AS kind, i % 7 = 0 AS urgent, (i * 13 % 50)::INT AS cost, "

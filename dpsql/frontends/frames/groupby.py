@@ -355,7 +355,8 @@ def _labelled(keys: pd.DataFrame, terms: Mapping[str, KeyTerm]) -> pd.DataFrame:
     """Return the keys of an answer, those that are computed with the values and names that they have in pandas."""
     if not terms:
         return keys
-    shown = [terms[key].labelled(keys[key]).rename(terms[key].column) if key in terms else keys[key] for key in keys]
+    names = map(str, keys.columns)
+    shown = [terms[key].labelled(keys[key]).rename(terms[key].column) if key in terms else keys[key] for key in names]
     return pd.concat(shown, axis=1)
 
 

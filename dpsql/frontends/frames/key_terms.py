@@ -113,8 +113,8 @@ def _in_bins(places: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
     return pd.Series(pd.Categorical.from_codes(codes.tolist(), dtype=dtype), index=places.index)
 
 
-def period(frame: pd.DataFrame, grouper: pd.Grouper) -> KeyTerm | str:
-    """Return the key that a Grouper computes, or its column if it names no frequency.
+def period(frame: pd.DataFrame, grouper: Any) -> KeyTerm | str:
+    """Return the key that a ``pd.Grouper`` computes, or its column if it names no frequency.
 
     Raises:
         SchemaError: there is no such column, or it holds no times without a zone.

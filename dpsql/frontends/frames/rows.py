@@ -219,21 +219,23 @@ def create_source(
         columns.append(f"{value} AS {quote(spelled)}")
         if not nullable:
             never_null.append((spelled, value))
-    schema, table = place
-    more = "".join(f", {sql} AS {quote(name)}" for name, sql in computed)
     present = "".join(f" AND {value} IS NOT NULL" for _, value in never_null)
+    rows = f"SELECT {', '.join(columns)} FROM memory.main.{quote(_ROWS)} WHERE true{present}"
+    more = "".join(f", {sql} AS {quote(name)}" for name, sql in computed)
+    _create_view(connection, place, f"SELECT *{more} FROM ({rows})")
+    return frozenset(spelled for spelled, _ in never_null)
+
+
+def _create_view(connection: duckdb.DuckDBPyConnection, place: tuple[str, str], query: str) -> None:
+    schema, table = place
     try:
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}")
-        connection.execute(
-            f"CREATE VIEW {quote(schema)}.{quote(table)} AS "
-            f"SELECT *{more} FROM (SELECT {', '.join(columns)} FROM memory.main.{quote(_ROWS)} WHERE true{present})"
-        )
+        connection.execute(f"CREATE VIEW {quote(schema)}.{quote(table)} AS {query}")
     except duckdb.Error:
         raise SchemaError(
             "a column of the frame cannot be read as the type that the state file has for it.",
             hint="Convert it first, with df.astype(…).",
         ) from None
-    return frozenset(spelled for spelled, _ in never_null)
 
 
 def _castable(name: str, kind: str) -> str:
