@@ -77,7 +77,7 @@ CALLED_BY_NAME = (
     *("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept", "regr_r2"),
 )
 """Private aggregates that are calls by name always."""
-_WITHOUT_TEXT = (
+_BY_NAME = (
     "approx_quantiles", "approx_top_k", "array_insert", "array_remove_at", "array_union_agg", "collation", "compress",
     "datetime", "decompress_binary", "decompress_string", "decrypt", "decrypt_raw", "editdist3", "encrypt",
     "encrypt_raw", "last_day_of_month", "levenshtein", "minhash", "number_to_str", "parse_ip", "parse_url", "rand",
@@ -97,7 +97,7 @@ class PrivateParser(DuckDBParser):
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         **DuckDBParser.FUNCTIONS,
         **{spelling: _builder(name, node) for name, node, spellings in AGGREGATE_NODES for spelling in spellings},
-        **{name.upper(): _builder(name) for name in (*CALLED_BY_NAME, *_WITHOUT_TEXT)},
+        **{name.upper(): _builder(name) for name in (*CALLED_BY_NAME, *_BY_NAME)},
     }
 
     QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {
@@ -289,6 +289,8 @@ def parse_statement(text: str) -> exp.Expr:
         kind = GroupingSetsParser if _SETS & {token.token_type for token in tokens} else PrivateParser
         statements = [one for one in kind(dialect=dialect, max_nodes=MAX_NODES).parse(tokens, text) if one is not None]
     except SqlglotError as error:
+        from dpsql.operations.option_place import options_error  # noqa: PLC0415 — only if a text is refused
+
         raise _blank_error(tokens, text) or options_error(text) or _parse_error(error, text) from None
     except RecursionError:
         raise ParseError(TOO_DEEP) from None
@@ -308,26 +310,6 @@ def _blank_error(tokens: Sequence[Token], text: str) -> ParseError | None:
     names = " and ".join(dict.fromkeys(text[start:end] for start, end in places))
     hint = "Write a value that you know in place of the words and their brackets."
     return ParseError(f"fill in {names}.", span_at(text, *places[0]), hint=hint)
-
-
-def options_error(text: str) -> ParseError | None:
-    """Return the error of a text whose OPTIONS are in the wrong place. Return None if they are not."""
-    from dpsql.operations.option_place import moved_options  # noqa: PLC0415 — only if a text is refused
-
-    try:
-        found = moved_options(PrivateDuckDB().tokenize(text), text)
-    except SqlglotError:
-        return None
-    if not found:
-        return None
-    start, end, moved = found
-    hint = f"Write {moved}."
-    try:
-        parse_statement(moved)
-    except ParseError:
-        # something else is wrong with the text, too
-        hint = "Their place is between SELECT and the select list."
-    return ParseError("OPTIONS (…) follow SELECT WITH DIFFERENTIAL_PRIVACY.", span_at(text, start, end), hint=hint)
 
 
 def _parse_error(error: SqlglotError, text: str) -> ParseError:

@@ -17,7 +17,8 @@ from sqlglot import exp
 
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import did_you_mean
-from dpsql.operations.dialect import options_error, text_literal, unquoted, written
+from dpsql.operations.dialect import text_literal, unquoted, written
+from dpsql.operations.option_place import options_error
 from dpsql.sql.clauses import AGGREGATE_NAMES, PRIVATE_AGGREGATES, is_aggregate_call, is_interval_call
 from dpsql.sql.function_hints import AGGREGATE_HINTS, OTHER_ROW, ROW_HINTS, Hint
 

@@ -286,7 +286,7 @@ _LITERALS: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[Any], bool], str, s
         (exp.DateBin,),
         _is_bucket,
         "{} takes a width above 0, at most 1000 years, and an origin, both as literals.",
-        "Write time_bucket(INTERVAL 15 MINUTES, t), or time_bucket(INTERVAL 7 DAYS, t, DATE '2024-01-01').",
+        "Give a width, as in time_bucket(INTERVAL 15 MINUTES, t), and a DATE that a bucket begins with.",
     ),
     (
         (exp.Replace,),

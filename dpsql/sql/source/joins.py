@@ -232,7 +232,7 @@ class _Reader:
                     "source",
                     condition,
                     f"{written(condition)} cannot decide which rows of this join match.",
-                    f"Write JOIN in place of {kind}: an inner join with public rows may compare so."
+                    f"Use JOIN in place of {kind}: an inner join with public rows may compare so."
                     if inner
                     else "Compare this table with an earlier one by = in ON; put other conditions into WHERE, or into "
                     "a subquery of one side.",
