@@ -292,13 +292,13 @@ _LITERALS: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[Any], bool], str, s
         (exp.Replace,),
         _replaces_literals,
         "{} takes two text literals, and the first is not empty.",
-        "Write replace(s, 'a', 'b').",
+        "Use constants, as in replace(s, 'a', 'b').",
     ),
     (
         (exp.Replace,),
         lambda node: joined_columns(node) <= MAX_JOINED_COLUMNS,
         f"replace() may make a text more than {MAX_JOINED_COLUMNS} times as long here.",
-        "Write a shorter text in its place: a text that grows with a row takes time that reveals its length.",
+        "Give a shorter text: a text that grows with a row takes time that reveals its length.",
     ),
     (
         (exp.Concat, exp.DPipe),
