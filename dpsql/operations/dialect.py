@@ -13,7 +13,7 @@ Added to the DuckDB dialect:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from sqlglot import exp
@@ -23,7 +23,6 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import ParseError, Span
-from dpsql.operations.blanks import blanks_in
 
 MAX_NODES = 100_000
 """Largest tree: a text that unfolds to more is a mistake or an attack on the curator's memory."""
@@ -77,7 +76,7 @@ CALLED_BY_NAME = (
     *("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept", "regr_r2"),
 )
 """Private aggregates that are calls by name always."""
-_WITHOUT_TEXT = (
+_BY_NAME = (
     "approx_quantiles", "approx_top_k", "array_insert", "array_remove_at", "array_union_agg", "collation", "compress",
     "datetime", "decompress_binary", "decompress_string", "decrypt", "decrypt_raw", "editdist3", "encrypt",
     "encrypt_raw", "last_day_of_month", "levenshtein", "minhash", "number_to_str", "parse_ip", "parse_url", "rand",
@@ -97,7 +96,7 @@ class PrivateParser(DuckDBParser):
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         **DuckDBParser.FUNCTIONS,
         **{spelling: _builder(name, node) for name, node, spellings in AGGREGATE_NODES for spelling in spellings},
-        **{name.upper(): _builder(name) for name in (*CALLED_BY_NAME, *_WITHOUT_TEXT)},
+        **{name.upper(): _builder(name) for name in (*CALLED_BY_NAME, *_BY_NAME)},
     }
 
     QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {
@@ -289,61 +288,19 @@ def parse_statement(text: str) -> exp.Expr:
         kind = GroupingSetsParser if _SETS & {token.token_type for token in tokens} else PrivateParser
         statements = [one for one in kind(dialect=dialect, max_nodes=MAX_NODES).parse(tokens, text) if one is not None]
     except SqlglotError as error:
-        raise _blank_error(tokens, text) or options_error(text) or _parse_error(error, text) from None
+        from dpsql.operations.syntax_errors import syntax_error  # noqa: PLC0415 — only if a text is refused
+
+        raise syntax_error(error, tokens, text) from None
     except RecursionError:
         raise ParseError(TOO_DEEP) from None
     except (ValueError, AttributeError):
+        from dpsql.operations.syntax_errors import blank_error  # noqa: PLC0415 — only if a text is refused
+
         # sqlglot stumbles over its own tree, as at {: 5}
-        raise _blank_error(tokens, text) or ParseError("not valid SQL") from None
+        raise blank_error(tokens, text) or ParseError("not valid SQL") from None
     if len(statements) != 1:
         raise ParseError(f"expected one SQL statement, found {len(statements)}")
     return statements[0]
-
-
-def _blank_error(tokens: Sequence[Token], text: str) -> ParseError | None:
-    """Return the error that names the blanks of a text. Return None if the text has none."""
-    places = list(blanks_in(tokens, text))
-    if not places:
-        return None
-    names = " and ".join(dict.fromkeys(text[start:end] for start, end in places))
-    hint = "Write a value that you know in place of the words and their brackets."
-    return ParseError(f"fill in {names}.", span_at(text, *places[0]), hint=hint)
-
-
-def options_error(text: str) -> ParseError | None:
-    """Return the error of a text whose OPTIONS are in the wrong place. Return None if they are not."""
-    from dpsql.operations.option_place import moved_options  # noqa: PLC0415 — only if a text is refused
-
-    try:
-        found = moved_options(PrivateDuckDB().tokenize(text), text)
-    except SqlglotError:
-        return None
-    if not found:
-        return None
-    start, end, moved = found
-    hint = f"Write {moved}."
-    try:
-        parse_statement(moved)
-    except ParseError:
-        # something else is wrong with the text, too
-        hint = "Their place is between SELECT and the select list."
-    return ParseError("OPTIONS (…) follow SELECT WITH DIFFERENTIAL_PRIVACY.", span_at(text, start, end), hint=hint)
-
-
-def _parse_error(error: SqlglotError, text: str) -> ParseError:
-    details = getattr(error, "errors", None)
-    if not details:
-        return ParseError("the text cannot be split into SQL tokens; is a quote left open?")
-    line, column, token, description = (details[0].get(name) for name in ("line", "col", "highlight", "description"))
-    span = None
-    if line and column:
-        # sqlglot reports the last character of the offending token.
-        end = min(sum(len(row) + 1 for row in text.split("\n")[: line - 1]) + column, len(text))
-        span = span_at(text, max(0, end - len(str(token or " "))), end)
-    near = str(token or "").strip()
-    explains = str(description or "").startswith(("Expecting", "CALL", "AT TIME", "Maximum", "an option"))
-    what = f"not valid SQL near {near!r}" if near else "not valid SQL: it ends too early"
-    return ParseError(f"{what}{f': {description}' if explains else ''}", span)
 
 
 def require_unicode(text: str) -> None:

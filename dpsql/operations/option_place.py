@@ -5,13 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.errors import ParseError
+from dpsql.operations.dialect import PrivateDuckDB, parse_statement, span_at
 
 _CLAUSE = "WITH DIFFERENTIAL_PRIVACY"
 _BEGINS = re.compile(r"\s*WITH\s+DIFFERENTIAL_PRIVACY\b", re.IGNORECASE)
 
 
-def moved_options(tokens: Sequence[Token], text: str) -> tuple[int, int, str] | None:
+def options_error(text: str) -> ParseError | None:
+    """Return the error of a text whose OPTIONS are in the wrong place. Return None if they are not."""
+    try:
+        found = _moved_options(PrivateDuckDB().tokenize(text), text)
+    except SqlglotError:
+        return None
+    if not found:
+        return None
+    start, end, moved = found
+    hint = f"Write {moved}."
+    try:
+        parse_statement(moved)
+    except ParseError:
+        # something else is wrong with the text, too
+        hint = "Their place is between SELECT and the select list."
+    return ParseError("OPTIONS (…) follow SELECT WITH DIFFERENTIAL_PRIVACY.", span_at(text, start, end), hint=hint)
+
+
+def _moved_options(tokens: Sequence[Token], text: str) -> tuple[int, int, str] | None:
     """Return the place of OPTIONS that do not follow SELECT, and the text with them behind its SELECT.
 
     Args:

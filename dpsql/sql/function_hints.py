@@ -59,13 +59,14 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("any_value arbitrary first last", _GROUPS, "first(city)"),
     Hint("first_value last_value", _GROUPS, "first_value(city)"),
     Hint("nth_value", _GROUPS, "nth_value(city, 2)"),
-    Hint("mode", "Write {0}, count(*){filter} with GROUP BY {0} ORDER BY count(*){filter} DESC LIMIT 1.", "mode(city)"),
     Hint(
         "approx_top_k approx_top_count topk top_k",
         "Write {0}, count(*){filter} with GROUP BY {0} ORDER BY count(*){filter} DESC LIMIT {1}.",
         "approx_top_k(city, 3)",
     ),
-    Hint("histogram histogram_exact", _GROUPS, "histogram(city)"),
+    Hint("mode/1", _GROUPS, "mode() WITHIN GROUP (ORDER BY city)"),
+    Hint("histogram/3", _GROUPS, "histogram(city, 1, 2)", "{} takes a value, and bins."),
+    Hint("histogram_exact", _GROUPS, "histogram_exact(city, [1, 2])"),
     Hint("list array_agg collect_list grouparray json_agg jsonb_agg json_group_array", _GROUPS, "list(city)"),
     Hint("string_agg group_concat listagg wm_concat xmlagg", _GROUPS, "string_agg(city, ', ')"),
     Hint("collect_set array_unique_agg array_concat_agg variant_group_array", _GROUPS, "collect_set(city)"),
@@ -84,7 +85,6 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("fsum kahan_sum sumkahan sum_no_overflow total", "Write sum({0}){filter}.", "fsum(cost)"),
     Hint("combine_aggr", "Write sum({0}){filter} if it adds, or the aggregate that it combines.", "combine_aggr(n)"),
     Hint("product", "Write exp(sum(ln({0})){filter}), for values above 0.", "product(cost)"),
-    Hint("geomean geometric_mean", "Write exp(avg(ln({0})){filter}), for values above 0.", "geomean(cost)"),
     Hint("wavg weighted_avg", "Write sum({o0} * {o1}){filter} / sum({1}){filter}.", "wavg(cost, n)"),
     Hint("sem", "Write stddev_pop({0}){filter} / sqrt(count({0}){filter}).", "sem(cost)"),
     Hint(
@@ -108,10 +108,14 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("regr_avgy", "Write avg({0}) FILTER (WHERE {1} IS NOT NULL{also}).", "regr_avgy(cost, n)"),
     Hint("regr_count", "Write count({0}) FILTER (WHERE {1} IS NOT NULL{also}).", "regr_count(cost, n)"),
     Hint(
-        "regr_sxx", "Write var_pop({1}) FILTER (WHERE {0} IS NOT NULL{also}), times their number.", "regr_sxx(n, cost)"
+        "regr_sxx",
+        "Write var_pop({1}) FILTER (WHERE {0} IS NOT NULL{also}), times the number of its rows.",
+        "regr_sxx(n, cost)",
     ),
     Hint(
-        "regr_syy", "Write var_pop({0}) FILTER (WHERE {1} IS NOT NULL{also}), times their number.", "regr_syy(cost, n)"
+        "regr_syy",
+        "Write var_pop({0}) FILTER (WHERE {1} IS NOT NULL{also}), times the number of its rows.",
+        "regr_syy(cost, n)",
     ),
     Hint(
         "reservoir_quantile percentile_approx approx_percentile percentile",
@@ -143,11 +147,7 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("var varsamp", "Write var_samp({0}){filter}.", "var(cost)", _NO_SUCH),
     Hint("varp varpop", "Write var_pop({0}){filter}.", "varp(cost)", _NO_SUCH),
     Hint("every", "Write bool_and({0}){filter}.", "every(n > 3)", _NO_SUCH),
-    Hint(
-        "corr covar_pop covar_samp regr_intercept regr_r2 regr_slope regr_sxy",
-        "Write {1}, avg({0}){filter} with GROUP BY {1}.",
-        "corr(cost, n)",
-    ),
+    Hint("regr_sxy", "Write covar_pop({0}, {1}){filter}, times the number of its rows.", "regr_sxy(cost, n)"),
 )
 """Rows of aggregates: those of DuckDB, and names that other databases have."""
 
@@ -211,8 +211,8 @@ ROW_HINTS: tuple[Hint, ...] = (
     Hint("era", "Write if(year({0}) > 0, 1, 0).", "era(day)"),
     Hint("julian", "Write date_diff('day', DATE '1970-01-01', {0}) + 2440588.", "julian(day)"),
     Hint("ago", "Write now() - {0}.", "ago(INTERVAL 1 DAY)"),
-    Hint("age/1", "Write date_diff('year', {0}, today()).", "age(day)"),
-    Hint("age", "Write date_diff('year', {1}, {0}).", "age(ts, TIMESTAMP '2024-01-01')"),
+    Hint("age/1", "Write date_part('year', age({0})).", "age(day)"),
+    Hint("age", "Write date_part('year', age({0}, {1})).", "age(ts, TIMESTAMP '2024-01-01')"),
     Hint("to_days", "Write INTERVAL {0} DAY, a number that is added to a date.", "to_days(3)"),
     Hint("to_weeks", "Write INTERVAL {0} WEEK, a number that is added to a date.", "to_weeks(3)"),
     Hint("to_months", "Write INTERVAL {0} MONTH, a number that is added to a date.", "to_months(3)"),
@@ -223,7 +223,6 @@ ROW_HINTS: tuple[Hint, ...] = (
     Hint("to_hours", "Write INTERVAL {0} HOUR, a number that is added to a date.", "to_hours(3)"),
     Hint("to_minutes", "Write INTERVAL {0} MINUTE, a number that is added to a date.", "to_minutes(3)"),
     Hint("to_seconds", "Write INTERVAL {0} SECOND, a number that is added to a date.", "to_seconds(3)"),
-    Hint("date_bin bucket_date", "Write date_trunc('hour', {1}).", "date_bin(INTERVAL 1 HOUR, ts)", _NO_SUCH),
     Hint("isdate", "Write TRY_CAST({0} AS DATE) IS NOT NULL.", "isdate(code)", _NO_SUCH),
     # numbers
     Hint("isnumeric is_numeric", "Write TRY_CAST({0} AS DOUBLE) IS NOT NULL.", "isnumeric(code)", _NO_SUCH),
@@ -285,14 +284,19 @@ ROW_HINTS: tuple[Hint, ...] = (
         "Write split_part({0}, {1}, 1) for the first part.",
         "string_split(city, '-')",
     ),
+    Hint("regexp_extract_all", "Write regexp_extract({0}, {1}) for the first part.", "regexp_extract_all(city, 'a+')"),
+    Hint("regexp_count regexp_contains", "Write regexp_matches({0}, {1}).", "regexp_contains(city, 'a+')", _NO_SUCH),
+    Hint("regexp_substr", "Write regexp_extract({0}, {1}).", "regexp_substr(city, 'a+')", _NO_SUCH),
+    Hint("translate", "Write replace({0}, 'a', 'b') for each letter.", "translate(city, 'a', 'b')"),
     Hint("mid", "Write substring({0}, {1}, {2}).", "mid(city, 1, 3)", _NO_SUCH),
     Hint("strleft", "Write left({0}, {1}).", "strleft(city, 3)", _NO_SUCH),
     Hint("strright", "Write right({0}, {1}).", "strright(city, 3)", _NO_SUCH),
     Hint("left_grapheme", "Write left({0}, {1}).", "left_grapheme(city, 3)"),
     Hint("right_grapheme", "Write right({0}, {1}).", "right_grapheme(city, 3)"),
     Hint("substring_grapheme", "Write substring({0}, {1}, {2}).", "substring_grapheme(city, 1, 3)"),
-    Hint("length_grapheme strlen octet_length", "Write length({0}).", "length_grapheme(city)"),
-    Hint("bit_length", "Write length({0}) * 8, for ASCII texts.", "bit_length(city)"),
+    Hint("length_grapheme", "Write length({0}).", "length_grapheme(city)"),
+    Hint("octet_length", "Write strlen({0}).", "octet_length(city)"),
+    Hint("bit_length", "Write strlen({0}) * 8.", "bit_length(city)"),
     Hint("unicode ord", "Write ascii({0}).", "unicode(city)"),
     Hint("contains_substr", "Write contains(lower({0}), lower({1})).", "contains_substr(city, 'a')", _NO_SUCH),
     Hint("like_escape", "Write {o0} LIKE {1}.", "like_escape(city, 'a%', '!')"),

@@ -8,7 +8,6 @@ This module is imported only if a call is refused.
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -17,7 +16,8 @@ from sqlglot import exp
 
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import did_you_mean
-from dpsql.operations.dialect import options_error, text_literal, unquoted, written
+from dpsql.operations.dialect import text_literal, unquoted, written
+from dpsql.operations.option_place import options_error
 from dpsql.sql.clauses import AGGREGATE_NAMES, PRIVATE_AGGREGATES, is_aggregate_call, is_interval_call
 from dpsql.sql.function_hints import AGGREGATE_HINTS, OTHER_ROW, ROW_HINTS, Hint
 
@@ -70,11 +70,14 @@ def called_name(call: exp.Expr) -> str:
 def _arguments(call: exp.Expr) -> list[exp.Expr]:
     """Return the arguments of a call in the order of the text, without ORDER BY and DISTINCT."""
     listed = list(call.expressions if isinstance(call, exp.Anonymous) else call.iter_expressions())
-    places = [min((part.meta["start"] for part in one.walk() if "start" in part.meta), default=0) for one in listed]
+    places: list[int] = [
+        min((part.meta["start"] for part in one.walk() if "start" in part.meta), default=0) for one in listed
+    ]
     if isinstance(call, exp.Anonymous):
         places = [0] * len(listed)
     # an argument that the parser built has no place, and comes after the one before
-    places = list(itertools.accumulate(places, lambda before, place: place or before))
+    for at in range(1, len(places)):
+        places[at] = places[at] or places[at - 1]
     found = []
     for _, argument in sorted(zip(places, listed, strict=True), key=lambda pair: pair[0]):
         value = argument

@@ -80,7 +80,7 @@ def _check_group(node: exp.RegexpExtract, known: Pattern, flags: str, refusals: 
             "row_syntax",
             node,
             f"{written(node)} takes the number of a group of the pattern, at most {MAX_GROUP}.",
-            f"Write regexp_extract({unquoted(node.this)}, '^([a-z]+)/', 1).",
+            "Use constants, as in regexp_extract(s, '^([a-z]+)/', 1).",
         )
     elif number and not _is_one_pass(node.expression.name, flags):
         refusals.add(
@@ -100,7 +100,7 @@ def _check_replacement(node: exp.RegexpReplace, refusals: Refusals) -> None:
             "row_syntax",
             node,
             f"{written(node)} replaces a match by a text literal without \\, of at most {MAX_PATTERN} characters.",
-            f"Write regexp_replace({unquoted(node.this)}, '[0-9]+$', ''). A part of a match is taken as in "
+            "Use constants, as in regexp_replace(s, '[0-9]+$', ''), or take a part of the match, as in "
             "regexp_extract(s, '^([a-z]+)/', 1).",
         )
 

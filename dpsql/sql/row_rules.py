@@ -286,19 +286,19 @@ _LITERALS: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[Any], bool], str, s
         (exp.DateBin,),
         _is_bucket,
         "{} takes a width above 0, at most 1000 years, and an origin, both as literals.",
-        "Give literals, as in time_bucket(INTERVAL 15 MINUTES, t), time_bucket(INTERVAL 7 DAYS, t, DATE '2024-01-01').",
+        "Give a width, as in time_bucket(INTERVAL 15 MINUTES, t), and a DATE that a bucket begins with.",
     ),
     (
         (exp.Replace,),
         _replaces_literals,
         "{} takes two text literals, and the first is not empty.",
-        "Give texts, as in replace(s, 'a', 'b').",
+        "Use constants, as in replace(s, 'a', 'b').",
     ),
     (
         (exp.Replace,),
         lambda node: joined_columns(node) <= MAX_JOINED_COLUMNS,
         f"replace() may make a text more than {MAX_JOINED_COLUMNS} times as long here.",
-        "Replace by a shorter text: a text that grows with a row takes time that reveals its length.",
+        "Give a shorter text: a text that grows with a row takes time that reveals its length.",
     ),
     (
         (exp.Concat, exp.DPipe),

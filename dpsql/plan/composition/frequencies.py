@@ -64,6 +64,9 @@ class Counts:
         raise AssertionError("a refusal was just raised")
 
 
+_OPTIONS = re.compile(
+    r"\bSELECT\s+(WITH\s+DIFFERENTIAL_PRIVACY(?:\s+OPTIONS\s*\((?:[^()]|\([^()]*\))*\))?)", re.IGNORECASE
+)
 NamesOfBins = Callable[[Counts], tuple[list[exp.Expr], str]]
 
 
@@ -219,7 +222,8 @@ class _Frequencies:
         ends: tuple[exp.Expr, ...] = ()
         if isinstance(call, exp.Anonymous) and len(call.expressions) > 1:
             ends = read_bins(call, self.refusals)
-        counts = Counts(value, condition, ends, call, f"Write {unquoted(_grouped(self.select, value, condition))}.")
+        asked = _with_options(unquoted(_grouped(self.select, value, condition)), self.refusals.text)
+        counts = Counts(value, condition, ends, call, f"Write {asked}.")
         if not (ends or isinstance(value, exp.Column)):
             counts.refuse(self.refusals)
         key = (to_sql(value), to_sql(condition) if condition else "", *map(to_sql, ends))
@@ -332,6 +336,12 @@ def _name(item: exp.Expr) -> str:
     if isinstance(item, exp.Alias):
         return name
     return re.sub(r"\[([^][]*)\]", r"list_value(\1)", re.sub(r"\bmode\(", '"mode"(', name))
+
+
+def _with_options(query: str, text: str) -> str:
+    """Return a query with the options of the text that it comes from."""
+    found = _OPTIONS.search(text)
+    return query.replace("SELECT ", f"SELECT {found[1]} ", 1) if found else query
 
 
 def _is_of_rows(root: exp.Expr) -> bool:

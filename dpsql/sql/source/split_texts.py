@@ -121,7 +121,7 @@ def _with_parts(
             "source",
             call,
             "unnest() takes a text that is split by a literal here.",
-            f"Split a text by a literal, as in {_FORM}.",
+            f"Use a subquery, as in {_FORM}.",
         )
     inner = Clauses(clauses.sources, select=(split.this,), inside=True)
     (item,) = resolve_names(inner, relation.schema, environment, refusals).items
