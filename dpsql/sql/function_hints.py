@@ -84,7 +84,6 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("fsum kahan_sum sumkahan sum_no_overflow total", "Write sum({0}){filter}.", "fsum(cost)"),
     Hint("combine_aggr", "Write sum({0}){filter} if it adds, or the aggregate that it combines.", "combine_aggr(n)"),
     Hint("product", "Write exp(sum(ln({0})){filter}), for values above 0.", "product(cost)"),
-    Hint("geomean geometric_mean", "Write exp(avg(ln({0})){filter}), for values above 0.", "geomean(cost)"),
     Hint("wavg weighted_avg", "Write sum({o0} * {o1}){filter} / sum({1}){filter}.", "wavg(cost, n)"),
     Hint("sem", "Write stddev_pop({0}){filter} / sqrt(count({0}){filter}).", "sem(cost)"),
     Hint(
@@ -143,11 +142,7 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("var varsamp", "Write var_samp({0}){filter}.", "var(cost)", _NO_SUCH),
     Hint("varp varpop", "Write var_pop({0}){filter}.", "varp(cost)", _NO_SUCH),
     Hint("every", "Write bool_and({0}){filter}.", "every(n > 3)", _NO_SUCH),
-    Hint(
-        "corr covar_pop covar_samp regr_intercept regr_r2 regr_slope regr_sxy",
-        "Write {1}, avg({0}){filter} with GROUP BY {1}.",
-        "corr(cost, n)",
-    ),
+    Hint("regr_sxy", "Write covar_pop({0}, {1}){filter}, times their number.", "regr_sxy(cost, n)"),
 )
 """Rows of aggregates: those of DuckDB, and names that other databases have."""
 
