@@ -61,7 +61,7 @@ def _private_form(node: exp.Expr, keys: set[str], *, with_extremes: bool) -> exp
             return form(_placed(exp.Count(this=value.copy()), call))
         case exp.Anonymous(expressions=[value, exp.Array() as shares, *others]) if _is_quantile(call):
             return _listed(call.name.lower(), value, shares, others, call, form)
-        case exp.IgnoreNulls(this=exp.AnyValue()) if call is node and _plain(call.this.this) in keys:
+        case exp.IgnoreNulls(this=exp.AnyValue()) if call is node and _is_of_keys(call.this.this, keys):
             key: exp.Expr = call.this.this.copy()
             return key
         case exp.Min() | exp.Max() if with_extremes and isinstance(call.args.get("count"), exp.Kwarg | None):
@@ -157,6 +157,16 @@ def _keys(select: exp.Select) -> Iterator[exp.Expr]:
             yield items[int(term.name) - 1].unalias()
         if isinstance(term, exp.Column) and not term.table and term.name.lower() in aliases:
             yield aliases[term.name.lower()]
+
+
+def _is_of_keys(value: exp.Expr, keys: set[str]) -> bool:
+    """Return whether a group has one value of an expression: each of its columns is inside a key."""
+    if _plain(value) in keys:
+        return True
+    if isinstance(value, exp.Column | exp.Query) or is_aggregate_call(value):
+        return False
+    parts = [part for part in value.iter_expressions() if part.find(exp.Column, exp.Query, exp.AggFunc)]
+    return bool(parts) and all(_is_of_keys(part, keys) for part in parts)
 
 
 def _plain(node: exp.Expr) -> str:
