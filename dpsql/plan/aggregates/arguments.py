@@ -17,7 +17,7 @@ from dpsql.model.similar_names import did_you_mean
 from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.lattice import Bounds
-from dpsql.plan.aggregates.literals import any_time, read_number, read_pair
+from dpsql.plan.aggregates.literals import NORM, any_time, read_norm, read_number, read_pair, read_weight
 from dpsql.plan.aggregates.pairs import PAIRS, bounds_of_pair, refuse_pair
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, require_no_unit, type_name
 from dpsql.plan.aggregates.times import TIMES
@@ -149,6 +149,11 @@ class AggregateKind:
     share: Literal["", "given", "half"] = ""
     no_distinct: tuple[str, ...] = ()
 
+    @property
+    def has_norm(self) -> bool:
+        """Return whether a norm bounds all groups of a unit together, where the text asks for it."""
+        return bool(self.bounds) and not self.share
+
 
 TYPE_HINTS = {
     "numbers": "Cast the value, or aggregate another column.",
@@ -240,8 +245,8 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
     function = called.removeprefix("dp_")
     kind = kinds[function]
     positional, named = _split(call, source)
-    weight = _weight(named.pop("weight"), source) if "weight" in named else 1.0
-    norm = _norm(named.pop("contribution_norm"), function, kind, source) if "contribution_norm" in named else None
+    weight = read_weight(named.pop("weight"), source) if "weight" in named else 1.0
+    norm = read_norm(named.pop(NORM), function, source, has_norm=kind.has_norm) if NORM in named else None
     bounds = replace(_bounds(node, function, kind, named, source) if named else CallBounds(), norm=norm)
     distinct = bool(positional) and isinstance(positional[0], exp.Distinct)
     if distinct:
@@ -364,30 +369,6 @@ def _bounds(
     elif absent:
         source.refusals.add(_ARGUMENT, node, _BOUNDED[kind.bounds].format(function), cure)
     return found
-
-
-def _norm(argument: exp.Expr, function: str, kind: AggregateKind, source: AggregateSource) -> float | Literal["AUTO"]:
-    given = argument.expression
-    is_auto = isinstance(given, exp.Var) and given.name == "AUTO"
-    norm = 1.0 if is_auto else read_number(given, source.refusals.text)
-    if not kind.bounds or kind.share:
-        source.refusals.add(_ARGUMENT, argument, f"{function} has no norm.", "Leave contribution_norm out.")
-    elif not source.by_norm:
-        source.refusals.add(
-            _ARGUMENT, argument, "a norm bounds all groups of a unit together.", "Write OPTIONS (bounding = NORM)."
-        )
-    elif not norm > 0.0:
-        source.refusals.add(
-            "bounds_invalid", argument, "a norm is a number above 0, or AUTO.", "Write contribution_norm => AUTO."
-        )
-    return "AUTO" if is_auto else norm
-
-
-def _weight(argument: exp.Expr, source: AggregateSource) -> float:
-    weight = read_number(argument.expression, source.refusals.text)
-    if not 1e-3 <= weight <= 1e3:
-        source.refusals.add(_ARGUMENT, argument, "weight is a number from 0.001 to 1000.", "Leave weight out.")
-    return weight
 
 
 def _share(

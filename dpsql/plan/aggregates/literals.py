@@ -1,9 +1,10 @@
-"""Literals among the arguments of an aggregate: numbers, and pairs of numbers or moments."""
+"""Literals among the arguments of an aggregate: numbers, pairs of numbers or moments, weights and norms."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from sqlglot import exp
 
@@ -12,6 +13,9 @@ from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.source import AggregateSource
 from dpsql.plan.aggregates.times import is_time_literal, seconds_of
 from dpsql.sql.statements import literal_value
+
+NORM = "contribution_norm"
+"""Name of the argument with the norm of a unit."""
 
 
 def read_pair(node: exp.Expr, parts: Sequence[exp.Expr], source: AggregateSource) -> Bounds | None:
@@ -42,3 +46,34 @@ def read_number(node: exp.Expr, text: str) -> float:
         return math.nan
     number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     return number if math.isfinite(number) else math.nan
+
+
+def read_weight(argument: exp.Expr, source: AggregateSource) -> float:
+    """Return the weight that an argument names; note it if it is none."""
+    weight = read_number(argument.expression, source.refusals.text)
+    if not 1e-3 <= weight <= 1e3:
+        source.refusals.add(
+            "aggregate_argument", argument, "weight is a number from 0.001 to 1000.", "Leave weight out."
+        )
+    return weight
+
+
+def read_norm(argument: exp.Expr, function: str, source: AggregateSource, *, has_norm: bool) -> float | Literal["AUTO"]:
+    """Return the norm that an argument names; note it if it is none, or if the aggregate has none."""
+    given = argument.expression
+    is_auto = isinstance(given, exp.Var) and given.name == "AUTO"
+    norm = 1.0 if is_auto else read_number(given, source.refusals.text)
+    if not has_norm:
+        source.refusals.add("aggregate_argument", argument, f"{function} has no norm.", "Leave contribution_norm out.")
+    elif not source.by_norm:
+        source.refusals.add(
+            "aggregate_argument",
+            argument,
+            "a norm bounds all groups of a unit together.",
+            "Write OPTIONS (bounding = NORM).",
+        )
+    elif not norm > 0.0:
+        source.refusals.add(
+            "bounds_invalid", argument, "a norm is a number above 0, or AUTO.", "Write contribution_norm => AUTO."
+        )
+    return "AUTO" if is_auto else norm
