@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from dpsql.model.refusals import Refusals
 from dpsql.operations.cut_patterns import FLAGS, flags_of
-from dpsql.operations.dialect import unquoted, written
+from dpsql.operations.dialect import written
 from dpsql.operations.pattern_automata import MAX_STATES, is_one_pass, state_count
 from dpsql.operations.pattern_syntax import Pattern, PatternError, parsed
 
