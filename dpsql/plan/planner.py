@@ -95,7 +95,7 @@ def plan_query(
         except UnsupportedQueryError as error:
             from dpsql.plan.spellings import respelled  # noqa: PLC0415 — only refused texts need it
 
-            other = respelled(statement.tree, with_extremes=text.options.extremes is not None)
+            other = respelled(statement.tree, text)
             if other is None and needs_named_bounds(text):
                 raise
             refused = error.refusals

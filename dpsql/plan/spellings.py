@@ -13,8 +13,10 @@ from sqlglot import exp
 from dpsql.model.estimates import EXTREMES
 from dpsql.operations.dialect import to_sql
 from dpsql.operations.trees import map_tree
+from dpsql.plan.looked_up_columns import looked_up_tables
 from dpsql.sql.clauses import EXTREME, ReleasedList, is_aggregate_call
 from dpsql.sql.column_names import column_name
+from dpsql.sql.source.sources import SelectText
 
 _SHARES: dict[type[exp.Expr], str] = {exp.PercentileCont: "quantile_cont", exp.PercentileDisc: "quantile_disc"}
 _QUANTILES = ("quantile", "quantile_cont", "quantile_disc", "approx_quantile")
@@ -25,19 +27,24 @@ _Form = Callable[[exp.Expr], exp.Expr]
 """Puts the FILTER of a call around another call."""
 
 
-def respelled(select: exp.Select, *, with_extremes: bool) -> exp.Select | None:
+def respelled(select: exp.Select, text: SelectText) -> exp.Select | None:
     """Return a SELECT in which aggregates have the names of their private forms, or None if they have them already.
 
     Args:
-        select: a SELECT of rows.
-        with_extremes: whether min and max of rows are answered by quantiles.
+        select: a SELECT of rows, as it is written.
+        text: the query. Its options say if min and max of rows are answered by quantiles.
 
     """
-    keys = {_plain(key) for key in _keys(select)}
+    keys, with_extremes = {_plain(key) for key in _keys(select)}, text.options.extremes is not None
+    tables = looked_up_tables(text, select, list(_keys(select))) if select.find(exp.AnyValue) else frozenset()
+    more_keys: list[exp.Expr] = []
 
     def visit(node: exp.Expr) -> exp.Expr | None:
         if isinstance(node, exp.Query | exp.Window):
             return None
+        if (column := _any_column(node)) and column.table.lower() in tables:
+            more_keys.append(column.copy())
+            return column.copy()
         return _private_form(node, keys, with_extremes=with_extremes) or node
 
     answered = select.copy()
@@ -47,6 +54,9 @@ def respelled(select: exp.Select, *, with_extremes: bool) -> exp.Select | None:
             answered.set(name, [_named(item, map_tree(item.copy(), visit)) for item in part])
         elif part is not None:
             answered.set(name, map_tree(part, visit))
+    group = answered.args.get("group")
+    if more_keys and group and not group.args.get("all"):
+        group.set("expressions", [*group.expressions, *dict.fromkeys(more_keys)])
     return None if answered == select else answered
 
 
@@ -67,6 +77,13 @@ def _private_form(node: exp.Expr, keys: set[str], *, with_extremes: bool) -> exp
         case exp.Min() | exp.Max() if with_extremes and isinstance(call.args.get("count"), exp.Kwarg | None):
             return form(_quantile_of_extreme(call))
     return None
+
+
+def _any_column(node: exp.Expr) -> exp.Column | None:
+    """Return the column of which a call takes any value, or None for any other node."""
+    call = node.this if isinstance(node, exp.IgnoreNulls) else None
+    value = call.this if isinstance(call, exp.AnyValue) else None
+    return value if isinstance(value, exp.Column) else None
 
 
 def _unfiltered(node: exp.Expr) -> tuple[exp.Expr, _Form]:

@@ -15,7 +15,6 @@ from tests.end_to_end.everyday_texts import TEXTS
 REFUSED_FOR_GOOD = {"S15": "min", "C27": "lag", "C30": "string_agg", "W45": "star"}
 """Texts that ask for rows of one person, with a word of the refusal."""
 REFUSED_TODAY = {
-    "S14": "any_value of a key's row in a public table",
     "W34": "regexp_replace of every match",
     "W39": "regexp_extract where two parts of a pattern may begin alike",
 }

@@ -25,6 +25,13 @@ def shop() -> Iterator[dpsql.Session]:
             "max_groups_contributed := 1, max_rows_per_group := 3, default_rho := 1, default_delta := 1e-3)"
         )
         session.sql("CALL dp_domain('orders', 'price', bounds := [0, 100])")
+        session.connection.execute(
+            "CREATE TABLE region AS SELECT 'city ' || i AS city, 'R' || i AS name FROM range(3) r(i)"
+        )
+        session.connection.execute("CREATE TABLE twice AS FROM region")
+        session.connection.execute("ALTER TABLE region ADD PRIMARY KEY (city)")
+        session.sql("CALL dp_public('region')")
+        session.sql("CALL dp_public('twice')")
         silence(session)
         yield session
 
@@ -125,6 +132,17 @@ def test_what_is_no_such_call_is_refused(shop: dpsql.Session, call: str, code: s
     with pytest.raises(dpsql.UnsupportedQueryError) as refused:
         shop.sql(f"SELECT city, {call} FROM orders GROUP BY city")
     assert {refusal.code for refusal in refused.value.refusals} == {code}
+
+
+def test_a_unique_key_of_a_public_table_decides_any_value(shop: dpsql.Session) -> None:
+    text = (
+        "SELECT o.city, any_value(r.name) AS name, count(*) AS n FROM orders o JOIN {} r ON r.city = o.city GROUP BY {}"
+    )
+    found = shop.sql(text.format("region", "o.city") + " ORDER BY 1").fetchall()
+    assert found == [(f"city {i}", f"R{i}", 600) for i in range(3)]
+    for table, keys in (("twice", "o.city"), ("region", "o.day")):
+        with pytest.raises(dpsql.UnsupportedQueryError):
+            shop.sql(text.replace("o.city, any", "any").format(table, keys))
 
 
 def test_any_value_adds_no_key_to_group_by_all(shop: dpsql.Session) -> None:
