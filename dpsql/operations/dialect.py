@@ -23,6 +23,7 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import ParseError, Span
+from dpsql.operations.spans import span_at
 
 MAX_NODES = 100_000
 """Largest tree: a text that unfolds to more is a mistake or an attack on the curator's memory."""
@@ -264,12 +265,6 @@ def span_of(node: exp.Expr, text: str) -> Span | None:
     return span_at(text, min(p["start"] for p in positions), max(p["end"] for p in positions) + 1)
 
 
-def span_at(text: str, start: int, end: int) -> Span:
-    """The place of a range of characters."""
-    before = text[:start]
-    return Span(line=before.count("\n") + 1, column=start - (before.rfind("\n") + 1) + 1, start=start, end=end)
-
-
 def parse_statement(text: str) -> exp.Expr:
     """Parse exactly one statement.
 
@@ -290,7 +285,7 @@ def parse_statement(text: str) -> exp.Expr:
     except SqlglotError as error:
         from dpsql.operations.syntax_errors import syntax_error  # noqa: PLC0415 — only if a text is refused
 
-        raise syntax_error(error, tokens, text) from None
+        raise syntax_error(error, tokens, text, parse_statement) from None
     except RecursionError:
         raise ParseError(TOO_DEEP) from None
     except (ValueError, AttributeError):

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import ParseError
-from dpsql.operations.dialect import PrivateDuckDB, parse_statement, span_at
+from dpsql.operations.spans import span_at
 
 _CLAUSE = "WITH DIFFERENTIAL_PRIVACY"
 _BEGINS = re.compile(r"\s*WITH\s+DIFFERENTIAL_PRIVACY\b", re.IGNORECASE)
 
 
-def options_error(text: str) -> ParseError | None:
-    """Return the error of a text whose OPTIONS are in the wrong place. Return None if they are not."""
-    try:
-        found = _moved_options(PrivateDuckDB().tokenize(text), text)
-    except SqlglotError:
-        return None
+def options_error(text: str, tokens: Sequence[Token], parse: Callable[[str], object]) -> ParseError | None:
+    """Return the error of a text whose OPTIONS are in the wrong place. Return None if they are not.
+
+    Args:
+        text: a text that was refused.
+        tokens: of the text; none if it has no tokens.
+        parse: parses a text, or raises ParseError.
+
+    """
+    found = _moved_options(tokens, text)
     if not found:
         return None
     start, end, moved = found
     hint = f"Write {moved}."
     try:
-        parse_statement(moved)
+        parse(moved)
     except ParseError:
         # something else is wrong with the text, too
         hint = "Their place is between SELECT and the select list."

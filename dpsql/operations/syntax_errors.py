@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token
 
 from dpsql.errors import ParseError
 from dpsql.operations.blanks import blanks_in
-from dpsql.operations.dialect import span_at
 from dpsql.operations.option_place import options_error
+from dpsql.operations.spans import span_at
 
 
-def syntax_error(error: SqlglotError, tokens: Sequence[Token], text: str) -> ParseError:
-    """Return the error of a text that sqlglot refused."""
-    return blank_error(tokens, text) or options_error(text) or _parse_error(error, text)
+def syntax_error(error: SqlglotError, tokens: Sequence[Token], text: str, parse: Callable[[str], object]) -> ParseError:
+    """Return the error of a text that sqlglot refused.
+
+    Args:
+        error: what sqlglot says.
+        tokens: of the text; none if it has no tokens.
+        text: the text.
+        parse: parses another text, or raises ParseError.
+
+    """
+    return blank_error(tokens, text) or options_error(text, tokens, parse) or _parse_error(error, text)
 
 
 def blank_error(tokens: Sequence[Token], text: str) -> ParseError | None:

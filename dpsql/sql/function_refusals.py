@@ -14,9 +14,10 @@ from fnmatch import fnmatchcase
 
 from sqlglot import exp
 
+from dpsql.errors import ParseError
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import did_you_mean
-from dpsql.operations.dialect import text_literal, unquoted, written
+from dpsql.operations.dialect import PrivateDuckDB, parse_statement, text_literal, unquoted, written
 from dpsql.operations.option_place import options_error
 from dpsql.sql.clauses import AGGREGATE_NAMES, PRIVATE_AGGREGATES, is_aggregate_call, is_interval_call
 from dpsql.sql.function_hints import AGGREGATE_HINTS, OTHER_ROW, ROW_HINTS, Hint
@@ -146,11 +147,12 @@ def _joined(form: str, values: Sequence[str]) -> str:
     return ", ".join(part for part in parts if part != "''")
 
 
-def refused_call(node: exp.Expr) -> tuple[str, str]:
+def refused_call(node: exp.Expr, known: Sequence[str] = ()) -> tuple[str, str]:
     """Return message and hint of the refusal of a call.
 
     Args:
         node: the call, with its FILTER.
+        known: names of functions, one of which may be meant.
 
     """
     condition = unquoted(node.expression.this) if isinstance(node, exp.Filter) else ""
@@ -159,15 +161,9 @@ def refused_call(node: exp.Expr) -> tuple[str, str]:
     row = hint_of(name, len(arguments)) or OTHER_ROW
     hint = _filled(row.hint, name, arguments, condition)
     if row is OTHER_ROW and isinstance(call, exp.Anonymous):
-        hint = did_you_mean(name, _allowed_names(), least=_LEAST_ALIKE) or hint
+        hint = did_you_mean(name, [one for one in known if not one.startswith("dp_")], least=_LEAST_ALIKE) or hint
     is_called = isinstance(call, exp.Anonymous) or "written" in call.meta
     return row.message.format(f"{name}()" if is_called else written(call)), hint
-
-
-def _allowed_names() -> tuple[str, ...]:
-    from dpsql.sql.row_rules import function_names  # noqa: PLC0415 — row_rules imports this module
-
-    return tuple(name for name in function_names() if not name.startswith("dp_"))
 
 
 def _is_selected(node: exp.Expr) -> bool:
@@ -175,12 +171,20 @@ def _is_selected(node: exp.Expr) -> bool:
     return isinstance(node.find_ancestor(exp.Where, exp.Having, exp.Filter, exp.Group, exp.Select), exp.Select)
 
 
-def refuse_row_function(node: exp.Expr, refusals: Refusals) -> None:
-    """Note the refusal of a function in an expression over rows or groups."""
+def refuse_row_function(node: exp.Expr, refusals: Refusals, known: Sequence[str]) -> None:
+    """Note the refusal of a function in an expression over rows or groups.
+
+    Args:
+        node: the call.
+        refusals: collects.
+        known: names of functions, one of which may be meant.
+
+    """
     if is_interval_call(node):
         refusals.add("row_function", node, f"{written(node)} is not allowed inside a private query.", _OF_GROUPS)
     elif (is_aggregate := isinstance(node, exp.AggFunc) or _is_aggregate(called_name(node))) and _is_selected(node):
-        refusals.add("row_function", node, f"{written(node)} has no form around an answer.", refused_call(node)[1])
+        hint = refused_call(node, known)[1]
+        refusals.add("row_function", node, f"{written(node)} has no form around an answer.", hint)
     elif is_aggregate:
         refusals.add(
             "row_function",
@@ -189,7 +193,7 @@ def refuse_row_function(node: exp.Expr, refusals: Refusals) -> None:
             "Filter rows with WHERE and FILTER, and groups with HAVING.",
         )
     else:
-        refusals.add("row_function", node, *refused_call(node))
+        refusals.add("row_function", node, *refused_call(node, known))
 
 
 def refuse_word(word: exp.Column, refusals: Refusals) -> None:
@@ -201,13 +205,17 @@ def refuse_word(word: exp.Column, refusals: Refusals) -> None:
 
     """
     call = word.find_ancestor(exp.Anonymous)
-    if call is not None and call.name.upper() == "OPTIONS" and (error := options_error(refusals.text)):
+    if call is not None and call.name.upper() == "OPTIONS" and (error := _options_error(refusals.text)):
         raise error
     if call is not None and hint_of(called_name(call), len(call.expressions)) and word is call.expressions[0]:
         refusals.refuse("row_function", call, *refused_call(call))
     row = hint_rows().get(word.name.lower())
     if row and not word.table and row.example.endswith("()"):
         refusals.refuse("row_function", word, *refused_call(exp.Anonymous(this=word.name)))
+
+
+def _options_error(text: str) -> ParseError | None:
+    return options_error(text, PrivateDuckDB().tokenize(text), parse_statement)
 
 
 def refuse_star(star: exp.Expr, select: Sequence[exp.Expr], refusals: Refusals) -> None:

@@ -156,7 +156,7 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
         if not is_allowed:
             from dpsql.sql.function_refusals import refuse_row_function  # noqa: PLC0415 — only if a call is refused
 
-            refuse_row_function(node, refusals)
+            refuse_row_function(node, refusals, function_names())
         elif isinstance(node, exp.Anonymous) and node.name.lower() == ZONE_CALL:
             from dpsql.sql.time_zones import check_zone  # noqa: PLC0415 — few queries name a zone
 

@@ -20,7 +20,8 @@ from dpsql.model.frame import Statistic
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import did_you_mean
 from dpsql.model.statistic_kinds import APART_KINDS
-from dpsql.operations.dialect import Call, parse_statement, require_unicode, span_at, span_of, to_sql
+from dpsql.operations.dialect import Call, parse_statement, require_unicode, span_of, to_sql
+from dpsql.operations.spans import span_at
 from dpsql.sql.show import ShowStatement, read_show
 
 Scalar = str | int | float | bool | None | Decimal | dt.date | dt.datetime

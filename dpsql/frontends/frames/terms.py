@@ -20,6 +20,7 @@ class SqlOptions(TypedDict, total=False):
     bounding: str | None
     confidence: float | None
     coverage: bool | None
+    extremes: str | None
     group_selection_strategy: str | None
     max_epsilon: float | None
     max_rho: float | None

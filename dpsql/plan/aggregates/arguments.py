@@ -22,7 +22,7 @@ from dpsql.plan.aggregates.pairs import PAIRS, bounds_of_pair, refuse_pair
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, require_no_unit, type_name
 from dpsql.plan.aggregates.times import TIMES
 from dpsql.sql.clauses import EXTREME, NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call, without_bounds
-from dpsql.sql.row_rules import check_row_expression
+from dpsql.sql.row_rules import check_row_expression, function_names
 
 _ARGUMENT = "aggregate_argument"
 
@@ -291,7 +291,7 @@ def _split_dp_call(
 def _refuse_function(node: exp.Expr, call: exp.Expr, source: AggregateSource) -> NoReturn:
     from dpsql.sql.function_refusals import refused_call  # noqa: PLC0415 — only if a call is refused
 
-    message, hint = refused_call(node)
+    message, hint = refused_call(node, function_names())
     if isinstance(call, exp.Min | exp.Max):
         column = source.schema.column(call.this.name) if isinstance(call.this, exp.Column) else None
         if column and not is_number(column.type) and column.type not in TIMES:
