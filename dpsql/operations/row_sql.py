@@ -119,7 +119,7 @@ def times_longer(node: exp.Expr) -> int:
     while above is not None and times < _MOST_TIMES:
         if isinstance(above, exp.Replace):
             # an empty text is refused elsewhere
-            before, after = (len(above.args[name].name.encode()) or 1 for name in ("expression", "replacement"))
+            before, after = (len(above.text(name).encode()) or 1 for name in ("expression", "replacement"))
             times *= max(1, -(-after // before))
         above = above.parent
     return min(times, _MOST_TIMES)
