@@ -26,7 +26,7 @@ from dpsql.features.joint_release import asked_guarantee, called_keys, joint_rec
 from dpsql.features.query_kind import QueryKind
 from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.registry import histogram_of, shared
-from dpsql.model.estimates import Estimate, Sum
+from dpsql.model.estimates import WHOLE, Estimate, Sum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import FrameQuery, Request
 from dpsql.model.query_kinds import GroupingSets
@@ -254,4 +254,4 @@ def _agreed(sets: GroupingSets, offers: Sequence[Offer], side_table: SideTable) 
 def _step(estimate: Estimate) -> float:
     """Return the step of a sum that is shown in whole steps: 1, or the last digit of a DECIMAL; 0 for others."""
     scale = _DECIMAL.fullmatch(estimate.type)
-    return 10.0 ** -int(scale[1]) if scale else float(estimate.type == "BIGINT")
+    return 10.0 ** -int(scale[1]) if scale else float(estimate.type in WHOLE)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.features.target_picked import PickedRows
-from dpsql.model.estimates import BoundedValue, Estimate, NoValue, Ratio, Sum
+from dpsql.model.estimates import WHOLE, BoundedValue, Estimate, NoValue, Ratio, Sum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
@@ -180,7 +180,7 @@ class Step:
         for estimate, wider in zip(self.estimates, factors, strict=True):
             own, among = replace(frame, wider=wider), self.found.among
             column = COLUMNS[type(estimate.value)](estimate, estimate.value, own)
-            shown = np.rint(column.value[among]) if estimate.type == "BIGINT" else column.value[among]
+            shown = np.rint(column.value[among]) if estimate.type in WHOLE else column.value[among]
             shown = np.maximum(shown, 0.0) if estimate.is_never_negative else shown
             value, low, high = column.value[among], column.low[among], column.high[among]
             half_widths = np.maximum(high - value, value - low)

@@ -270,6 +270,10 @@ class ValueBounds:
     least_size: float = 0.0
 
 
+WHOLE = ("BIGINT", "HUGEINT")
+"""DuckDB types of estimates that are shown as whole numbers: counts, and sums of whole numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """One aggregate of the query as a reader knows it.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -31,6 +32,10 @@ _MOST_NAMED = 6
 """Largest number of columns that a picture names as not drawn."""
 
 
+HUGEINT = pa.decimal128(38, 0)
+"""Arrow's type of a HUGEINT."""
+
+
 def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the column, or its text if it holds an infinite date or one outside the years 1 to 9999."""
     innermost = column.type
@@ -46,6 +51,12 @@ def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
             text = connection.from_arrow(pa.table({"value": column})).project("CAST(value AS VARCHAR) AS value")
             return text.to_arrow_table().column("value")
     return column
+
+
+def values_of(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column as Python has them: a HUGEINT is an int, a MAP a dict."""
+    values: list[Any] = readable(column).to_pylist(maps_as_pydicts="strict")
+    return values if column.type != HUGEINT else [one if one is None else int(one) for one in values]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,7 +253,7 @@ def table_columns(table: pa.Table, layout: Layout | None, too_low: Collection[st
         if ends:
             low, high = (end.slice(0, table.num_rows).to_pylist() for end in ends)
             intervals = list(zip(low, high, strict=True))
-        columns.append(TableColumn(name, readable(column).to_pylist(), intervals, name in too_low))
+        columns.append(TableColumn(name, values_of(column), intervals, name in too_low))
     return columns
 
 
@@ -257,7 +268,7 @@ def rounded(table: pa.Table, layout: Layout | None) -> pa.Table:
     intervals = {name: interval for name, interval in ends if interval}
     for place, shown in enumerate(table.schema):
         if not pa.types.is_floating(shown.type):
-            table = _with_short_numbers(table, place) if pa.types.is_list(shown.type) else table
+            table = _short(table, place) if pa.types.is_list(shown.type) or shown.type == HUGEINT else table
             continue
         column = table.column(place)
         own = (
@@ -273,9 +284,12 @@ def rounded(table: pa.Table, layout: Layout | None) -> pa.Table:
     return table
 
 
-def _with_short_numbers(table: pa.Table, place: int) -> pa.Table:
-    """Return a table in which the numbers of a column of lists have four digits that count."""
+def _short(table: pa.Table, place: int) -> pa.Table:
+    """Return a table in which numbers in lists have four digits that count, and whole numbers of 128 bits have 64."""
     shown, lists = table.schema.field(place), table.column(place).to_pylist()
+    if shown.type == HUGEINT:
+        fits = all(one is None or abs(one) < 2**63 for one in lists)
+        return table.set_column(place, shown.name, table.column(place).cast(pa.int64())) if fits else table
     if not pa.types.is_floating(shown.type.value_type):
         return table
     short_lists = [one and [value if value is None else float(f"{value:.4g}") for value in one] for one in lists]

@@ -13,7 +13,16 @@ import pyarrow as pa
 
 from dpsql.pictures.charts import draw_bars
 from dpsql.pictures.tables import MOST_ROWS, html_table
-from dpsql.receipts.layout import Layout, bars_of, has_computed_numbers, readable, table_columns, unknown_domains
+from dpsql.receipts.layout import (
+    HUGEINT,
+    Layout,
+    bars_of,
+    has_computed_numbers,
+    readable,
+    table_columns,
+    unknown_domains,
+    values_of,
+)
 from dpsql.receipts.left_out_words import light_bars
 from dpsql.receipts.receipt import Receipt
 
@@ -97,7 +106,9 @@ class Result:
 
     def df(self) -> pd.DataFrame:
         """Return the table as a pandas DataFrame; dates that Python cannot hold become text."""
-        columns = [readable(column) for column in self._table.columns]
+        # as DuckDB has it: pandas has no whole numbers of 128 bits
+        whole = [column.cast(pa.float64()) if column.type == HUGEINT else column for column in self._table.columns]
+        columns = [readable(column) for column in whole]
         frame: pd.DataFrame = pa.table(columns, self._table.column_names).to_pandas()
         return frame
 
@@ -133,9 +144,7 @@ class Result:
     @cached_property
     def _rows(self) -> list[tuple[Any, ...]]:
         """Return all rows, read once: the whole column decides if its dates become text."""
-        return list(
-            zip(*(readable(column).to_pylist(maps_as_pydicts="strict") for column in self._table.columns), strict=True)
-        )
+        return list(zip(*map(values_of, self._table.columns), strict=True))
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the table as one Parquet file."""

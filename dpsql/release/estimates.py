@@ -17,6 +17,7 @@ import numpy.typing as npt
 from dpsql.mechanism.histogram import Histogram, Sequences, count_sigma
 from dpsql.model.estimates import (
     UNITS,
+    WHOLE,
     AnyUnit,
     Estimate,
     GeometricMean,
@@ -112,7 +113,7 @@ def read_values(statistic: Statistic, noisy: Floats, noise: float, histogram: Hi
 
 def shown_sigma(estimate: Estimate, sigma: Floats, roundings: int) -> Floats:
     """Standard deviation of an estimate as it is shown: a BIGINT is rounded, or the difference of rounded sums."""
-    return np.hypot(sigma, np.sqrt(roundings / 12.0)) if estimate.type == "BIGINT" else sigma
+    return np.hypot(sigma, np.sqrt(roundings / 12.0)) if estimate.type in WHOLE else sigma
 
 
 def linear_noise(linear: Linear, noise: Mapping[Statistic, float]) -> float:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dpsql.bound.coverage import first_end, most_left
 from dpsql.mechanism.histogram import Sequences
-from dpsql.model.estimates import Linear
+from dpsql.model.estimates import WHOLE, Linear
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets
 from dpsql.pictures.tables import digits_of
@@ -29,8 +29,6 @@ from dpsql.release.top_rows import factors_of_rows
 from dpsql.state import SideTable, to_arrow
 
 Integers = npt.NDArray[np.intp]
-_ENDS = (-(2.0**63), 2.0**63 - 1024.0)
-"""Ends of a BIGINT: the least and the largest float that it holds."""
 
 
 def noisy_table(offer: Offer, found: ShownFrame, side_table: SideTable, upper_quantile: float = Z_HIGH) -> pa.Table:
@@ -58,7 +56,7 @@ def noisy_table(offer: Offer, found: ShownFrame, side_table: SideTable, upper_qu
         own = replace(found, values=replace(found.values, wider=factors[i])) if factors else found
         column = COLUMNS[type(one.value)](one, one.value, own.values)
         value = found.whole.get(i, column.value)[then]
-        columns[f"agg_{i}"] = to_arrow(np.rint(value).clip(*_ENDS) if one.type == "BIGINT" else value, nan_as_null=True)
+        columns[f"agg_{i}"] = to_arrow(np.rint(value) if one.type in WHOLE else value, nan_as_null=True)
         columns[f"agg_{i}_low"] = to_arrow(column.low[then], nan_as_null=True)
         columns[f"agg_{i}_high"] = to_arrow(column.high[then], nan_as_null=True)
         if i in query.finish.unbounded:
@@ -174,7 +172,7 @@ def _unbounded_columns(
     if left_out := left_out_numbers(offer, found.shown, side_table).get(covered):
         wider = replace(found.values, quantile=quantile)
         highs = COLUMNS[type(estimate.value)](estimate, estimate.value, wider).high[then]
-        ends = _whole_numbers(left_out, ends, highs, is_count=estimate.type == "BIGINT")
+        ends = _whole_numbers(left_out, ends, highs, is_count=estimate.type in WHOLE)
     else:
         shares = kept_shares(offer, side_table)
         # without a histogram nothing can be left out; of the row of the other groups nothing is measured

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.model.estimates import AnyUnit, Estimate, LinearValue, Moments, NoValue, RunningSum
+from dpsql.model.estimates import WHOLE, AnyUnit, Estimate, LinearValue, Moments, NoValue, RunningSum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets, FrameQuery
 from dpsql.model.top_rows import TopRows
@@ -95,7 +95,7 @@ class RowOrder:
         """Return a number of each shown group that is larger the earlier its row stands."""
         values = self._column(frame, Z_95).value[among]
         # the rows of an answer are ordered by whole numbers where it shows such
-        values = np.rint(values) if self.estimate.type == "BIGINT" else values
+        values = np.rint(values) if self.estimate.type in WHOLE else values
         score = values if self.top.is_largest else -values
         return np.where(np.isnan(values), np.inf if self.top.nulls_first else -np.inf, score)
 

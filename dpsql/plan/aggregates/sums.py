@@ -57,14 +57,14 @@ def read_sum(source: AggregateSource, call: Call) -> Aggregate:
 
 
 def _type_of_sum(value_type: str) -> str:
-    """Return the type of a sum by the type of its values: that of whole numbers is whole.
+    """Return the type of a sum by the type of its values, as DuckDB has it: that of whole numbers is whole.
 
     >>> _type_of_sum("INTEGER"), _type_of_sum("BOOLEAN"), _type_of_sum("DECIMAL(9,2)"), _type_of_sum("FLOAT")
-    ('BIGINT', 'BIGINT', 'DECIMAL(38,2)', 'DOUBLE')
+    ('HUGEINT', 'HUGEINT', 'DECIMAL(38,2)', 'DOUBLE')
     """
     if value_type in FLOATING:
         return "DOUBLE"
-    return re.sub(r"DECIMAL\(\d+,(\d+)\)", r"DECIMAL(38,\1)", value_type) if "," in value_type else "BIGINT"
+    return re.sub(r"DECIMAL\(\d+,(\d+)\)", r"DECIMAL(38,\1)", value_type) if "," in value_type else "HUGEINT"
 
 
 def _sum_of_values(source: AggregateSource, call: Call) -> Aggregate:

@@ -131,6 +131,13 @@ def _with_parts(
     (kind,) = types_of(environment, columns, [(item.expression, sql)], refusals.text)
     if kind != "VARCHAR":
         refusals.refuse("source", call, f"{written(split.this)} is no text.", "Split a column of texts.")
+    if relation.matches * MOST_PARTS > MOST_MATCHES:
+        refusals.refuse(
+            "source",
+            call,
+            f"a row would become more than {MOST_MATCHES:,}: {relation.matches:,} rows of {MOST_PARTS} parts each.",
+            "Split one text once, and join public tables around it by a unique key.",
+        )
     name = fresh("part of a text", [column.name for column in columns])
     column = Column(name, kind, True, ("", name), uses=uses_of(sql, columns))
     rows = relation.schema.relation
