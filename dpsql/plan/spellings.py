@@ -66,6 +66,8 @@ def _private_form(node: exp.Expr, keys: set[str], *, with_extremes: bool) -> exp
     match call:
         case exp.WithinGroup():
             return _percentile(call, form)
+        case exp.ApproxDistinct() | exp.Min() | exp.Max() | exp.IgnoreNulls() if _value_of(call) is None:
+            return None
         case exp.ApproxDistinct():
             value = call.this if isinstance(call.this, exp.Distinct) else exp.Distinct(expressions=[call.this])
             return form(_placed(exp.Count(this=value.copy()), call))
@@ -84,6 +86,13 @@ def _any_column(node: exp.Expr) -> exp.Column | None:
     call = node.this if isinstance(node, exp.IgnoreNulls) else None
     value = call.this if isinstance(call, exp.AnyValue) else None
     return value if isinstance(value, exp.Column) else None
+
+
+def _value_of(call: exp.Expr) -> exp.Expr | None:
+    """Return the first argument of a call, or None if it has none."""
+    inner = call.this if isinstance(call, exp.IgnoreNulls) else call
+    value: exp.Expr | None = inner.this
+    return value
 
 
 def _unfiltered(node: exp.Expr) -> tuple[exp.Expr, _Form]:
@@ -107,7 +116,7 @@ def _is_quantile(call: exp.Anonymous) -> bool:
 
 def _percentile(group: exp.WithinGroup, form: _Form) -> exp.Expr | None:
     """Return the quantile that a percentile WITHIN GROUP is; None if the call has another form."""
-    call, terms = group.this, group.expression.expressions
+    call, terms = group.this, group.expression.expressions if group.expression else []
     function = _SHARES.get(type(call), "")
     parts = [call.this, call.args.get("expression")] if function else list(call.expressions)
     if isinstance(call, exp.Anonymous) and _is_quantile(call):

@@ -129,9 +129,9 @@ def may_have_threshold(query: FrameQuery) -> bool:
 def notes(offer: Offer) -> tuple[str, ...]:
     """Return the rules that shape the answer and that its numbers alone do not show."""
     query, frame = offer.query, offer.query.frame
-    bounding = frame.bounding
-    column = frame.rows_sql.readable(frame.rows.unit_column.sql)
-    found = [words.WITHOUT_UNIT.format(column=column), *frame.rows_sql.cuts]
+    bounding, rows = frame.bounding, frame.rows_sql
+    found = [words.WITHOUT_UNIT.format(column=rows.readable(frame.rows.unit_column.sql)), *rows.cuts]
+    found += [words.SEARCHED] * ("regexp_" in f"{rows.relation}{frame.rows.filters}{frame.keys}{query.statistics}")
     found += [words.SINGLE_ROW.format(unit=frame.rows.unit, tables=tables) for tables in frame.rows_sql.single]
     found += [frame.rows_sql.bounds] if frame.rows_sql.bounds else []
     found += [words.CLOCK.format(zone=zone) for zone in frame.rows_sql.zones]
@@ -244,14 +244,17 @@ def _quantile_notes(query: FrameQuery) -> Iterator[str]:
 def _unusual_quantiles(query: FrameQuery) -> Iterator[str]:
     """Yield which columns are quantiles in place of extremes, and which are lists without intervals."""
     shown = query.finish.columns
-    names: dict[str, list[str]] = {}
+    names: dict[tuple[str, str], list[str]] = {}
     for number, one in enumerate(query.estimates):
         if isinstance(one.value, Quantile) and one.value.extreme:
             columns = [column.name for column in shown if column.estimate == number]
-            names.setdefault(one.value.extreme, []).extend(columns or [one.name.partition(IN_PLACE_OF)[2]])
-    for extreme, columns in names.items():
+            bounds = phrases.interval_of(one.value.bounds, are_times=one.type != "DOUBLE")
+            asked = names.setdefault((one.value.extreme, bounds), [])
+            asked.extend(columns or [one.name.partition(IN_PLACE_OF)[2]])
+    for (extreme, bounds), columns in names.items():
         quantile = f"{float(EXTREMES[extreme]):.0%}".replace("%", " %")
-        yield words.EXTREME.format(columns=phrases.listed(columns), quantile=quantile, extreme=extreme)
+        told = {"columns": phrases.listed(columns), "quantile": quantile, "extreme": extreme, "bounds": bounds}
+        yield words.EXTREME.format(**told)
     if lists := [column.name for column in shown if column.type.endswith("[]") and column.estimate is None]:
         yield words.NO_INTERVAL.format(columns=phrases.listed(lists))
 

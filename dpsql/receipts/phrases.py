@@ -21,7 +21,7 @@ _SAME_LEVEL = 5e-10
 """Levels are whole nano-rho: a smaller difference is a rounding of floats."""
 _HIDDEN = words.HIDDEN_VALUES.format(columns="")
 _MISSED, _NULL = words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
-_OF_ROWS = words.EXTREME.rpartition("}")[0].rpartition("}")[2].partition("{")[0]
+_OF_ROWS, _OUTSIDE = " quantile of the rows, not the ", "; values outside "
 _PICKED = words.PICKED.partition("}")[2]
 
 
@@ -256,15 +256,22 @@ def no_interval(notes: Sequence[str]) -> list[str]:
 def extremes(notes: Sequence[str]) -> list[str]:
     """Return wordings of the columns that are quantiles in place of extremes; none if no note says so.
 
-    >>> extremes([words.EXTREME.format(columns="low", quantile="1 %", extreme="minimum")])
-    ['low: 1 % quantile of the rows, not the minimum', 'quantile of the rows, not the minimum']
+    >>> low = words.EXTREME.format(columns="low", quantile="1 %", extreme="minimum", bounds="[0, 9]")
+    >>> extremes([low])[0]
+    'low: 1 % quantile of the rows, not the minimum; values outside [0, 9] are cut'
+    >>> extremes([low])[-1]
+    '1 % quantile of the rows, not the minimum'
     """
     found = [note.partition(_OF_ROWS) for note in notes if _OF_ROWS in note]
     if not found:
         return []
-    not_these = screen_words.EXTREMES.format(extremes=listed([extreme for _, _, extreme in found]))
-    named = ", ".join(begin for begin, _, _ in found)
-    return [f"{named} {not_these}", not_these]
+    names = listed([end.partition(_OUTSIDE)[0] for _, _, end in found])
+    cuts = listed(list(dict.fromkeys(end.partition(_OUTSIDE)[2].removesuffix(" are cut") for _, _, end in found)))
+    shares = listed([begin.rpartition(": ")[2] for begin, _, _ in found])
+    not_these = screen_words.EXTREMES.format(extremes=names)
+    cut = f"{_OUTSIDE}{cuts} are cut"
+    wordings = (f"{', '.join(begin for begin, _, _ in found)} {not_these}", f"{shares} {not_these}")
+    return [f"{one}{end}" for one in wordings for end in (cut, "")]
 
 
 def shortfall(note: str) -> str:

@@ -295,7 +295,7 @@ class Screen:
         known.append(known[-1].replace(screen_words.PROBABILITY, screen_words.PROBABILITY_SHORT))
         if not extremes:
             return [f"{one}; {other}" for other in without for one in known]
-        return [f"{one}; {other}" for one in extremes for other in (*known, known[-1].partition(",")[0])]
+        return [f"{one}; {other}" for one in extremes for other in (*known, screen_words.HOLD)]
 
     def _error(self) -> list[str]:
         """Return wordings of the coverage of intervals; empty if no interval is known."""

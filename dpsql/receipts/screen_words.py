@@ -18,6 +18,7 @@ PROBABILITY, PROBABILITY_SHORT = " with 95 % probability", " (95 %)"
 FOR_EACH_UNIT = Sentence("at most this for each unit ({units|patient and nurse})")
 NO_INTERVAL = Sentence("no interval for {columns|ratio}")
 EXTREMES = Sentence("quantile of the rows, not the {extremes|minimum and maximum}")
+HOLD = "intervals hold with 95 %"
 LESS_FOR = Sentence(", less for rows that {clause|HAVING} picks")
 LESS_FOR_SOME = Sentence(", less for picked rows")
 """Both of the probability in the line below a printed answer."""

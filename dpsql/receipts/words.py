@@ -139,7 +139,11 @@ COMPARED_WITH = Sentence(
     "rows of part {number|2} are compared with {value|52.42}, a noisy number: {text|SELECT avg(cost) FROM visits}"
 )
 NO_INTERVAL = Sentence("no interval is known of {columns|ratio}, which the text computes from released numbers")
-EXTREME = Sentence("{columns|lowest}: {quantile|1 %} quantile of the rows, not the {extreme|minimum}")
+EXTREME = Sentence(
+    "{columns|lowest}: {quantile|1 %} quantile of the rows, not the {extreme|minimum}; "
+    "values outside {bounds|[0, 500]} are cut"
+)
+SEARCHED = Sentence("a pattern is searched in the first 1,000 characters of a text")
 NONE_PASSED = Sentence("no noisy count passed the threshold of {thresholds|57.68} units ({unit|patient})")
 NONE_PASSED_ANY = Sentence("no noisy count passed the thresholds of {thresholds|9 and 7} units ({unit|patient})")
 NONE_EXCEEDED = Sentence(

@@ -371,11 +371,11 @@ def answer(chosen: Chosen, runtime: Runtime, *, timeout_seconds: float | None, c
     # beside the columns of the answer stand the ends of intervals
     table = finished.select(list(range(len(query.first.finish.columns))))
     if query.after:
-        from dpsql.session.around_answers import computed  # noqa: PLC0415 — few queries need it
+        from dpsql.session.around_answers import computed, told_around  # noqa: PLC0415 — few queries need it
 
         for step in query.after:
             table = computed(step.sql, {RESULT: table}, answers=1)
-        receipt = receipt.of_computed
+        receipt = told_around(receipt, query)
     if not table.num_rows:
         receipt = with_clauses(receipt, query, noisy.num_rows, finished.num_rows)
     if receipt.asked_by is None:

@@ -252,7 +252,9 @@ def joined_columns(node: exp.Expr) -> int:
 
 
 def _replaces_literals(node: exp.Replace) -> bool:
-    return _is_text(node.expression) and bool(node.expression.name) and _is_text(node.args.get("replacement"))
+    # a text of the query alone would grow while it is planned
+    texts = (node.expression, node.args.get("replacement"))
+    return node.this.find(exp.Column) is not None and all(map(_is_text, texts)) and bool(node.expression.name)
 
 
 _PART = ("{} takes a known unit as a literal here.", f"Units are {', '.join(sorted(DATE_PARTS))}.")
@@ -291,7 +293,7 @@ _LITERALS: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[Any], bool], str, s
     (
         (exp.Replace,),
         _replaces_literals,
-        "{} takes two text literals, and the first is not empty.",
+        "{} takes a column's text and two text literals, and the first literal is not empty.",
         "Use constants, as in replace(s, 'a', 'b').",
     ),
     (

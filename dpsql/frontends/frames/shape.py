@@ -220,7 +220,12 @@ def _literal(value: object) -> str:
     return "NULL" if value is None else text_literal(str(value))
 
 
-_SIGNED = {f"uint{bits}": "int64" for bits in (8, 16, 32, 64)} | {f"UInt{bits}": "Int64" for bits in (8, 16, 32, 64)}
+_SIGNED = {
+    f"{sign}{bits}": "int64" if sign.islower() else "Int64"
+    for sign in ("int", "uint", "UInt")
+    for bits in (8, 16, 32, 64)
+}
+"""Types that hold sums of whole numbers, by the types that pandas finds on no rows."""
 
 
 @dataclass(frozen=True, slots=True)

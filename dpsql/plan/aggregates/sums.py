@@ -145,6 +145,9 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
     if not cap:
         raise AssertionError("a quantile needs max_rows_per_group")
     sql, are_times, extreme = to_sql(call.value), call.value_type in TIMES, call.extreme
+    if extreme and call.value_type == "BOOLEAN":
+        known = called_with(call.node, "bool_and" if extreme == "minimum" else "bool_or", unquoted(call.value))
+        source.refuse("value_type", call.node, f"a truth value has no {extreme} here.", f"Write {known}.")
     output = call.value_type if extreme and are_times else TIMES.get(call.value_type, "DOUBLE")
     statistic = Statistic(
         kind="histogram",
