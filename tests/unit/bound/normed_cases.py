@@ -35,7 +35,10 @@ def _with_norm(aggregate: Aggregate, norm: float) -> Aggregate:
         # the middle of these bounds is no further from 0 than the norm, and often as far
         low, high = aggregate.per_group
         least = max(abs(low), abs(high), abs(low + high + 1)) / 2
-        return replace(aggregate, norm=least * max(1.0, norm - 2.0), private_spelling=False)
+        # rows of another size than the norm are refused
+        has_size = max(map(abs, aggregate.per_row or (0, 1))) <= 1e4 * least
+        per_row = aggregate.per_row if has_size else None
+        return replace(aggregate, norm=least * max(1.0, norm - 2.0), per_row=per_row, private_spelling=False)
     if aggregate.kind != "sum":
         return replace(aggregate, norm=norm, private_spelling=False)
     # of the size of the bounds, so that in some case most units are on either side of it
