@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 from sqlglot import exp
 
 from dpsql.errors import Refusal, UnsupportedQueryError
 from dpsql.model.combinations import COMBINATIONS, Known
 from dpsql.operations.dialect import span_of
-
-if TYPE_CHECKING:
-    from dpsql.operations.pattern_automata import Size
 
 CODES: dict[str, str] = {
     "after": "around private queries, something that is not computed from their answers and public tables",
@@ -65,8 +62,8 @@ class Refusals:
     found: list[Refusal] = field(default_factory=list)
     zones: set[str] = field(default_factory=set)
     """Time zones whose clocks the text reads of timestamps with a zone, without naming them."""
-    searches: dict[int, tuple[exp.Expr, Size]] = field(default_factory=dict)
-    """Calls with a pattern by their identity, each with the size of its automata."""
+    searches: dict[int, Any] = field(default_factory=dict)
+    """Calls with a pattern that were read so far, for ``sql.pattern_rules``."""
 
     def add(self, code: str, node: exp.Expr | None, message: str, hint: str, analyst_hint: str | None = None) -> None:
         """Note one refusal; ``code`` is a key of CODES."""

@@ -192,13 +192,9 @@ class _Automaton:
         while ahead:
             sections = ahead.pop()
             is_match = any(self._match in section for section in sections)
-            for kind, lists in enumerate(self._moved(sections)):
+            for kind, moved in enumerate(self._moved(sections)):
                 # an unanchored search begins anew at every byte, unless something is matched
-                if not is_match and again:
-                    lists = (
-                        [(*(place for one in lists for place in one), *again)] if self._is_ordered else [*lists, again]
-                    )
-                reached = self._state(lists)
+                reached = self._state([*moved, again] if again and not is_match else moved)
                 state = reached, is_match, self._is_word[kind] and self._asks_for_words(reached)
                 if state in self.found:
                     continue
