@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sqlglot import exp
 
@@ -62,6 +62,8 @@ class Refusals:
     found: list[Refusal] = field(default_factory=list)
     zones: set[str] = field(default_factory=set)
     """Time zones whose clocks the text reads of timestamps with a zone, without naming them."""
+    searches: dict[int, Any] = field(default_factory=dict)
+    """Calls with a pattern that were read so far, for ``sql.pattern_rules``."""
 
     def add(self, code: str, node: exp.Expr | None, message: str, hint: str, analyst_hint: str | None = None) -> None:
         """Note one refusal; ``code`` is a key of CODES."""

@@ -6,24 +6,41 @@ computed, and why these rules bound its time, is said in ``operations.pattern_au
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from sqlglot import exp
 
 from dpsql.model.refusals import Refusals
 from dpsql.operations.cut_patterns import FLAGS, flags_of
-from dpsql.operations.dialect import written
-from dpsql.operations.pattern_automata import MAX_STATES, is_one_pass, state_count
+from dpsql.operations.dialect import span_of, written
+from dpsql.operations.pattern_automata import MAX_STATES, MAX_STEPS, Size, is_one_pass, size_of
 from dpsql.operations.pattern_syntax import Pattern, PatternError, parsed
 
 MAX_PATTERN = 500
 """Characters of a pattern, and of what replaces a match."""
+MAX_SEARCHES, MAX_ALL_STATES = 16, 2_000
+"""Searches that a query writes, and the states of all their automata."""
+MAX_COPIES = 64
+"""Searches of a query, each use of an alias counted."""
 MAX_GROUP = 4
 """Groups up to this one are read in one pass."""
 _SUBSET = (
     "Known are literals, ., classes such as [a-z0-9_] and [^/], \\d \\w \\s, groups (…) and (?:…), |, * + ? {2,5}, "
     "^ and $, as in regexp_matches(s, '^[a-z]+/')."
 )
+
+
+_UNREAD = Size(0, is_small=False, steps=0)
+
+
+@dataclass(slots=True)
+class Search:
+    """A call with a pattern, the place where it is written, and the size of its automata."""
+
+    node: exp.Expr
+    place: object
+    size: Size = _UNREAD
 
 
 def check_pattern(node: exp.Expr, refusals: Refusals) -> None:
@@ -53,23 +70,54 @@ def check_pattern(node: exp.Expr, refusals: Refusals) -> None:
             "regexp_matches(s, '^a', 'i').",
         )
         return
+    if not _has_room(node, refusals):
+        return
     try:
-        known, states = _read(pattern.name, flags)
+        known, size = _read(pattern.name, flags)
     except PatternError as error:
         refusals.add("row_syntax", node, f"{written(node)} has a pattern that is not known here: {error}.", _SUBSET)
         return
-    if states > MAX_STATES:
+    refusals.searches[id(node)].size = size
+    if not size.is_small:
         refusals.add(
             "row_syntax",
             node,
-            f"the automaton of the pattern has more than {MAX_STATES:,} states.",
+            f"an automaton of the pattern is too large: {MAX_STATES:,} states are allowed.",
             "Repeat less often what can begin at many places, or anchor the pattern, as in "
             "regexp_matches(s, '^[ab]{20}c').",
         )
+    elif not _has_room(node, refusals):
+        return
     elif isinstance(node, exp.RegexpExtract):
         _check_group(node, known, flags, refusals)
     elif isinstance(node, exp.RegexpReplace):
         _check_replacement(node, refusals)
+
+
+def _has_room(node: exp.Expr, refusals: Refusals) -> bool:
+    """Return whether the searches up to this one are few enough, and else note a refusal.
+
+    *Privacy reason*: the first row that reaches a search builds its automata. If many were built by one row, the time
+    would show that row. An alias that is named twice is two searches, of one place in the text.
+    """
+    searches = refusals.searches
+    place = span_of(node, refusals.text) or id(node), node.expression.name, flags_of(node)
+    searches.setdefault(id(node), Search(node, place))
+    sizes = {search.place: search.size for search in searches.values()}.values()
+    if (
+        len(sizes) <= MAX_SEARCHES
+        and len(searches) <= MAX_COPIES
+        and sum(size.steps for size in sizes) <= MAX_STEPS
+        and sum(size.states for size in sizes) <= MAX_ALL_STATES
+    ):
+        return True
+    refusals.add(
+        "row_syntax",
+        None,
+        f"a query has at most {MAX_SEARCHES} searches with patterns, with {MAX_ALL_STATES:,} states together.",
+        "Write patterns as one, as in regexp_matches(s, 'error|warn').",
+    )
+    return False
 
 
 def _check_group(node: exp.RegexpExtract, known: Pattern, flags: str, refusals: Refusals) -> None:
@@ -110,11 +158,11 @@ def _is_text(node: exp.Expr | None) -> bool:
 
 
 @lru_cache(maxsize=1_000)
-def _read(text: str, flags: str) -> tuple[Pattern, int]:
+def _read(text: str, flags: str) -> tuple[Pattern, Size]:
     if len(text) > MAX_PATTERN:
         raise PatternError(f"it has more than {MAX_PATTERN} characters")
     known = parsed(text, flags)
-    return known, state_count(known)
+    return known, size_of(known)
 
 
 @lru_cache(maxsize=1_000)
