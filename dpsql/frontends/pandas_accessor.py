@@ -53,7 +53,7 @@ class PandasFrame:
         """Raise an error that says what to write.
 
         Raises:
-            UnsupportedQueryError: a DataFrame has this method, attribute or column.
+            MethodRefusedError: a DataFrame has this method, attribute or column.
             AttributeError: it has not.
 
         """

@@ -34,13 +34,13 @@ _OF_SUMS = (None, "GAUSSIAN")
 def read_grouping(text: SelectText) -> SelectText:
     """Replace GROUPING() in what is shown by the flags; where there is one set, by 0."""
     resolved, refusals, flags = text.select, text.refusals, text.flags
-    keys = {to_sql(key): place for place, key in enumerate(resolved.keys)}
+    keys = {to_sql(key.unnest()): place for place, key in enumerate(resolved.keys)}
     if not text.has_sets and resolved.sets != (tuple(range(len(keys))),):
         raise AssertionError("a GROUP BY without grouping sets is one set of all its keys")
 
     def computed(call: exp.Expr) -> exp.Expr:
         written = call.expressions or list(resolved.keys)
-        places = [keys.get(to_sql(part)) for part in written]
+        places = [keys.get(to_sql(part.unnest())) for part in written]
         for part, place in zip(written, places, strict=True):
             if place is None:
                 refusals.add(

@@ -73,7 +73,10 @@ def _private_form(node: exp.Expr, keys: set[str], *, with_extremes: bool) -> exp
             return form(_placed(exp.Count(this=value.copy()), call))
         case exp.Anonymous(expressions=[value, exp.Array() as shares, *others]) if _is_quantile(call):
             return _listed(call.name.lower(), value, shares, others, call, form)
-        case exp.IgnoreNulls(this=exp.AnyValue()) if call is node and _is_of_keys(call.this.this, keys):
+        case exp.IgnoreNulls(this=exp.AnyValue()) if call is not node:
+            # no key has a FILTER, so it is refused as it is written
+            return node.copy()
+        case exp.IgnoreNulls(this=exp.AnyValue()) if _is_of_keys(call.this.this, keys):
             key: exp.Expr = call.this.this.copy()
             return key
         case exp.Min() | exp.Max() if with_extremes and isinstance(call.args.get("count"), exp.Kwarg | None):

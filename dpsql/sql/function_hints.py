@@ -65,6 +65,8 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
         "approx_top_k(city, 3)",
     ),
     Hint("mode/1", _GROUPS, "mode() WITHIN GROUP (ORDER BY city)"),
+    Hint("dp_mode", _GROUPS, "dp_mode(city)", "{} has no bounds: write mode of public keys."),
+    Hint("dp_histogram", _GROUPS, "dp_histogram(city)", "{} has no bounds: write histogram of public keys."),
     Hint("histogram/3", _GROUPS, "histogram(city, 1, 2)", "{} takes a value, and bins."),
     Hint("histogram_exact", _GROUPS, "histogram_exact(city, [1, 2])"),
     Hint("list array_agg collect_list grouparray json_agg jsonb_agg json_group_array", _GROUPS, "list(city)"),
@@ -133,6 +135,12 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
         "Write quantile_cont({0}, 0.5){filter}.",
         "percentile_cont(cost)",
         "{} takes a share, and one value in WITHIN GROUP (ORDER BY …).",
+    ),
+    Hint(
+        "quantile_cont/3 quantile_disc/3 quantile/3",
+        "Write {name}({0}, {2}){filter}.",
+        "quantile_disc(0.5) WITHIN GROUP (ORDER BY cost, n)",
+        "{} takes one value in WITHIN GROUP (ORDER BY …).",
     ),
     Hint("approx_median median_approx", "Write median({0}){filter}.", "approx_median(cost)", _NO_SUCH),
     Hint(

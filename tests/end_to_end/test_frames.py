@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import gc
 import json
+import pickle
 import re
 import shutil
 import tempfile
@@ -559,7 +560,7 @@ def test_errors_say_what_to_write(
     assert "line 1" not in str(caught.value)
 
 
-@pytest.mark.parametrize("method", ["max", "describe", "value_counts", "unique", "apply"])
+@pytest.mark.parametrize("method", ["max", "describe", "value_counts", "unique", "apply", "pivot_table"])
 def test_what_a_refused_method_advises_is_accepted(method: str, people_frame: Any) -> None:
     group = functools.partial(grouped, people_frame, max_rows_per_group=4)
     with pytest.raises(dpsql.UnsupportedQueryError) as caught:
@@ -570,11 +571,23 @@ def test_what_a_refused_method_advises_is_accepted(method: str, people_frame: An
     assert eval(text, {"groupby": group}) is not None  # noqa: S307 — the text is ours
 
 
+@pytest.mark.parametrize("method", ["pivot_table", "shape", "plot", "T", "attrs", "apply"])
+def test_what_pandas_alone_has_is_refused_as_a_missing_attribute(method: str, people_frame: Any) -> None:
+    for view in (grouped(people_frame, "shift"), grouped(people_frame, "shift")["paid"], people_frame.dp):
+        assert not hasattr(view, method)
+        with pytest.raises(dpsql.UnsupportedQueryError) as refused:
+            getattr(view, method)
+        assert refused.value.refusals[0].hint
+        assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)  # noqa: S301 — ours
+
+
 def test_only_columns_and_methods_are_attributes(people_frame: Any) -> None:
     group = grouped(people_frame, "shift")
     assert not hasattr(group, "nothing")
     assert not hasattr(group["paid"], "who")
     assert copy.copy(group.paid)._selected == "paid"
+    # GroupBy of pandas has no such attribute, so a column may be called so
+    assert grouped(people_frame.rename(columns={"paid": "name"}), "shift").name._selected == "name"
 
 
 @pytest.fixture(scope="module")

@@ -57,6 +57,14 @@ EQUAL = {
     "bins of groups": "SELECT city, histogram(cost, [10, 20.5]) AS h, mode(kind) FROM visits GROUP BY city",
     "bins of an expression": "SELECT histogram(v.cost * 2 - 5, [-1, 10, 40]) AS h FROM visits v",
     "bins of dates": "SELECT histogram(day, [DATE '2024-01-15', DATE '2024-02-01']) AS h FROM visits",
+    "bins up to the last value": "SELECT city, histogram(cost, [10, 2147483647]) AS h FROM visits GROUP BY city",
+    "bins of a huge type": "SELECT histogram(cost::HUGEINT, [9, 170141183460469231731687303715884105727]) AS h "
+    "FROM visits",
+    "bins up to infinity": "SELECT histogram(cost::DOUBLE, [10, 1e400]) AS h FROM visits",
+    "bins that are one": "SELECT histogram(cost::FLOAT + 16777200, [16777216, 16777217, 16777240]) AS h FROM visits",
+    "bins of timestamps": "SELECT histogram(day::TIMESTAMP, [TIMESTAMP '2024-01-15 12:00:00', DATE '2024-02-01']) AS h "
+    "FROM visits",
+    "bins of dates at times": "SELECT city, histogram(day, [TIMESTAMP '2024-02-01']) AS h FROM visits GROUP BY city",
     "a subquery": "SELECT mode(k), histogram(c, [10, 20]) FROM (SELECT kind AS k, cost + 1 AS c FROM visits)",
     "inside another": "SELECT c, m FROM (SELECT city AS c, mode(kind) AS m FROM visits GROUP BY city) "
     "WHERE c <> 'Oslo'",
@@ -99,6 +107,38 @@ def test_a_histogram_has_all_values_and_a_mode_only_one_that_is_there(session: d
     silence(session)
     text = "SELECT mode(kind) AS m, histogram(kind) AS h, histogram(cost, [10]) AS b FROM visits WHERE cost > 99"
     assert session.sql(text, **LEVEL).fetchall() == [(None, dict.fromkeys("abcd", 0), {10: 0, 2147483647: 0})]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "histogram(cost, [2147483647])",
+        "histogram(day, [DATE '9999-12-31'])",
+        "histogram(cost::DOUBLE, [1e309])",
+        "histogram(cost::HUGEINT, [5, 170141183460469231731687303715884105728])",
+        "histogram(day, [DATE '2024-01-15', 'infinity'::DATE])",
+    ],
+)
+def test_bins_outside_of_their_type_are_refused_with_bins_that_are_taken(session: dpsql.Session, call: str) -> None:
+    before = session.sql("FROM dp_budget()").fetchall()
+    with pytest.raises(UnsupportedQueryError) as caught:
+        session.sql(f"SELECT {call} FROM visits", **LEVEL)
+    (refusal,) = caught.value.refusals
+    assert session.sql("FROM dp_budget()").fetchall() == before
+    cure = refusal.hint.partition("as in ")[2].removesuffix(".")
+    assert session.sql(f"SELECT {cure} FROM visits", **LEVEL).fetchall()
+
+
+def test_bins_with_a_zone_are_in_the_order_of_utc(session: dpsql.Session) -> None:
+    silence(session)
+    text = (
+        "SELECT histogram(day::TIMESTAMPTZ, [TIMESTAMPTZ '2024-02-01 00:00:00+00', TIMESTAMP '2024-01-15']) FROM visits"
+    )
+    ((found,),) = session.sql(text, **LEVEL).fetchall()
+    ((plain,),) = session.connection.execute(
+        text.replace("::TIMESTAMPTZ", "").replace("TIMESTAMPTZ", "DATE")
+    ).fetchall()
+    assert list(found.values()) == list(plain.values())
 
 
 def test_ties_go_by_the_order_of_the_values(session: dpsql.Session) -> None:

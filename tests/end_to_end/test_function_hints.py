@@ -181,3 +181,18 @@ def is_allowed(call: str) -> bool:
     return all(
         node.name.lower() in names if isinstance(node, exp.Anonymous) else type(node) in nodes for node in called
     )
+
+
+def test_a_part_of_a_list_is_refused_without_what_it_is_computed_of(session: dpsql.Session) -> None:
+    for call in ("quantile_cont(cost, [0.5, 0.6])[1]", "histogram(n, [10])[10]"):
+        with pytest.raises(UnsupportedQueryError) as caught:
+            session.sql(f"SELECT {call} FROM visits", rho=0.1)
+        (refusal,) = caught.value.refusals
+        assert refusal.code == "row_syntax"
+        assert "CASE" not in refusal.message
+        assert "dpsql" not in refusal.message
+
+
+def test_any_value_of_a_key_with_a_filter_has_a_hint_of_its_own(session: dpsql.Session) -> None:
+    (refusal,) = refusals_of(session, "SELECT city, any_value(city) FILTER (WHERE n > 3) FROM visits GROUP BY city")
+    assert refusal.hint == "Write city, count(*) FILTER (WHERE n > 3) with GROUP BY city."

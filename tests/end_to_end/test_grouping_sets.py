@@ -321,6 +321,11 @@ def test_no_key_of_a_list_and_no_row_leave_no_group_but_the_total(session: dpsql
     assert Counter(row[1] for row in answer.fetchall()) == {1: 4, 3: 1}
 
 
+def test_grouping_names_a_key_by_the_alias_of_an_expression(session: dpsql.Session) -> None:
+    text = "SELECT sex = 1 AS female, count(*), grouping(female) AS g FROM visits GROUP BY CUBE (female)"
+    assert {(row[0] is None, row[2]) for row in session.sql(text, rho=9.0).fetchall()} >= {(False, 0), (True, 1)}
+
+
 def test_two_queries_that_share_sets_do_not_wait_for_each_other_for_good(tmp_path: Path) -> None:
     with dpsql.connect(tmp_path / "clinic.duckdb", threads=1) as session:
         declare(session)

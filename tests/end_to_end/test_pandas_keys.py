@@ -147,7 +147,21 @@ def test_other_bins_are_another_question() -> None:
 
 @pytest.mark.parametrize(
     "bins",
-    [3, "auto", [1], [], [3, 2, 1], [1, 1], [1, float("nan")], ["a", "b"], FRAME["age"], None, [True, 2], {1, 2}],
+    [
+        3,
+        "auto",
+        [1],
+        [],
+        [3, 2, 1],
+        [1, 1],
+        [1, float("nan")],
+        ["a", "b"],
+        FRAME["age"],
+        None,
+        [True, 2],
+        {1, 2},
+        [0, 10**400],
+    ],
 )
 def test_edges_that_are_not_given_are_refused(bins: Any) -> None:
     with pytest.raises(dpsql.PolicyError):
@@ -214,6 +228,29 @@ def test_times_at_the_ends_of_their_type_have_no_error() -> None:
     far = FRAME.assign(when=FRAME["when"].astype("datetime64[s]"))
     far.loc[50:60, "when"] = np.datetime64(-(2**61), "s")
     assert int(asked(pd.Grouper(key="when", freq="W"), far).size().sum()) > 0
+
+
+FAR = ("-0044-03-15", "2024-02-29", "9999-12-31", "12000-01-31", "294247-01-09")
+
+
+@pytest.mark.parametrize("freq", ["MS", "ME", "W", *(pytest.param(one, marks=pytest.mark.long) for one in SELDOM)])
+def test_periods_of_far_years_are_those_of_pandas(freq: str) -> None:
+    far = FRAME.assign(when=np.array([FAR[place % len(FAR)] for place in range(len(FRAME))], dtype="datetime64[s]"))
+    private = plain(asked(pd.Grouper(key="when", freq=freq), far).size())
+    # pandas lists all periods in between
+    alone = [far[["when"]].iloc[[place]] for place in range(len(FAR))]
+    exact = {one.groupby(pd.Grouper(key="when", freq=freq)).size().index[0] for one in alone}
+    assert set(private.index) == exact
+    assert private.index.dtype == "datetime64[s]"
+
+
+@pytest.mark.parametrize("freq", ["MS", "YE"])
+def test_periods_at_the_ends_of_nanoseconds_have_labels(freq: str) -> None:
+    ends = [pd.Timestamp.min, pd.Timestamp.max, *(pd.Timestamp.max - pd.Timedelta(days=one) for one in (0, 1, 2))]
+    near = FRAME.assign(when=pd.Series([ends[place % len(ends)] for place in range(len(FRAME))]))
+    assert str(near["when"].dtype) == "datetime64[ns]"
+    private = asked(pd.Grouper(key="when", freq=freq), near).size()
+    assert [one.year for one in private.index] == [2262]
 
 
 QUANTILES: tuple[Any, ...] = (

@@ -64,14 +64,15 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
         """Select the column of this name.
 
         Raises:
-            UnsupportedQueryError: it is a method of GroupBy in pandas or polars that has no private form.
+            MethodRefusedError: GroupBy or a frame has a method of this name elsewhere, and it has no private form.
             AttributeError: there is no such column.
 
         """
         if not name.startswith("_"):
-            if is_known_elsewhere(name):
+            columns = column_names(self._question.frame) if self._selected is None else ()
+            if is_known_elsewhere(name, columns):
                 raise self._refused(name)
-            if self._selected is None and name in column_names(self._question.frame):
+            if name in columns:
                 return self[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,15 +28,17 @@ _PERIODS: dict[str, tuple[str, Any]] = {
     "h": ("hour", None),
     "min": ("minute", None),
     "s": ("second", None),
-    "W-SUN": ("week", pd.Timedelta(days=6)),
+    "W-SUN": ("week", np.timedelta64(7, "D")),
     "MS": ("month", None),
-    "ME": ("month", pd.offsets.MonthEnd(0)),
+    "ME": ("month", np.timedelta64(1, "M")),
     "QS-JAN": ("quarter", None),
-    "QE-DEC": ("quarter", pd.offsets.QuarterEnd(0)),
+    "QE-DEC": ("quarter", np.timedelta64(3, "M")),
     "YS-JAN": ("year", None),
-    "YE-DEC": ("year", pd.offsets.YearEnd(0)),
+    "YE-DEC": ("year", np.timedelta64(12, "M")),
 }
-"""Periods by their name in pandas: the unit of DuckDB, and the offset from its start to the label of pandas."""
+"""Periods by their name in pandas: the unit of DuckDB, and their length if pandas calls them by their last day."""
+_TIME = re.compile(r"(\d+)(-\d\d-\d\d)( \(BC\))? (\d\d:\d\d:\d\d)")
+"""A time as DuckDB writes it. In the text of numpy the year before 1 is 0, and years have signs."""
 _GIVEN_EDGES = "bins are edges that are known without the data, as in df.dp.cut({column!r}, bins=[0, 18, 65, 120])"
 
 
@@ -87,7 +91,7 @@ def cut(
             labels=labels,
             include_lowest=include_lowest,
         ).dtype
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise PolicyError(f"pd.cut takes no such bins or labels: {error}") from None
     first, less = (">=" if include_lowest else ">", "<=") if right else (">=", "<")
     value, (lowest, *others) = "TRY_CAST({} AS DOUBLE)", (f"CAST('{edge!r}' AS DOUBLE)" for edge in edges)
@@ -102,7 +106,13 @@ def cut(
 
 
 def _is_edge(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and not math.isnan(value)
+    if not isinstance(value, int | float | np.number) or isinstance(value, bool):
+        return False
+    try:
+        return not math.isnan(value)
+    except (OverflowError, TypeError):
+        # a whole number beyond all floats, or a complex one
+        return False
 
 
 def _in_bins(places: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
@@ -126,8 +136,8 @@ def period(frame: pd.DataFrame, grouper: Any) -> KeyTerm | str:
     column, freq = require_column(frame, grouper.key, "the key"), getattr(grouper, "freq", None)
     if freq is None:
         return column
-    unit, offset = _PERIODS.get(freq.freqstr, ("", None))
-    end = "right" if offset is not None else "left"
+    unit, length = _PERIODS.get(freq.freqstr, ("", None))
+    end = "right" if length is not None else "left"
     plain = ("start_day", "epoch"), (None,), (end,), (end,)
     asked = grouper.origin, grouper.offset, grouper.closed, grouper.label
     if not unit or any(one not in known for one, known in zip(asked, plain, strict=True)):
@@ -141,17 +151,39 @@ def period(frame: pd.DataFrame, grouper: Any) -> KeyTerm | str:
             f"a Grouper takes a column of times without a zone, and {column!r} is none.",
             hint=f"Convert it first, as in df.assign({_identifier(column)}=pd.to_datetime(df[{column!r}])).",
         )
-    dtype = frame[column].dtype
+    dtype, moment = frame[column].dtype, "TRY_CAST({} AS TIMESTAMP)"
     return KeyTerm(
         column,
         f"{column} by {unit}",
-        f"TRY(date_trunc('{unit}', TRY_CAST({{}} AS TIMESTAMP)))",
-        lambda values: _labelled(values, offset).astype(dtype),
+        # the ends of the type are infinite to DuckDB, and in no period
+        f"TRY(date_trunc('{unit}', CASE WHEN isfinite({moment}) THEN {moment} END))",
+        lambda values: _labelled(values, length, dtype),
     )
 
 
-def _labelled(starts: pd.Series[Any], offset: Any) -> pd.Series[Any]:
-    return starts if offset is None else pd.to_datetime(starts) + offset
+def _labelled(starts: pd.Series[Any], length: Any, dtype: Any) -> pd.Series[Any]:
+    """Return the labels of periods that start at some times, as seconds where the dtype of the column has no place."""
+    if pd.api.types.is_datetime64_dtype(starts.dtype):
+        places = starts.to_numpy().astype("datetime64[s]")
+    else:
+        places = np.array(list(map(_second, starts)), dtype="datetime64[s]")
+    if length is not None:
+        unit, _ = np.datetime_data(length.dtype)
+        ends = places.astype(f"datetime64[{unit}]") + length
+        places = (ends.astype("datetime64[D]") - np.timedelta64(1, "D")).astype("datetime64[s]")
+    labels = pd.Series(places, index=starts.index)
+    with suppress(pd.errors.OutOfBoundsDatetime):
+        return labels.astype(dtype)
+    return labels
+
+
+def _second(start: object) -> np.datetime64:
+    """Return a time that DuckDB wrote as text, because Python has no such year; none for an infinite one."""
+    found = _TIME.fullmatch(str(start))
+    if not found:
+        return np.datetime64("NaT", "s")
+    year, day, is_before, second = found.groups()
+    return np.datetime64(f"{1 - int(year) if is_before else int(year):+05}{day}T{second}", "s")
 
 
 def _identifier(column: str) -> str:

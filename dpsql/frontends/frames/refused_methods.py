@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
@@ -22,6 +22,8 @@ _INSTEAD = {
     "any": "Write in SQL bool_or(x).",
     "all": "Write in SQL bool_and(x).",
     "ngroups": _KEYS,
+    **dict.fromkeys(("shape", "index", "columns"), _KEYS),
+    **dict.fromkeys(("pivot_table", "pivot", "unstack"), "Write groupby({with_column!r}, …).size().unstack()."),
     "indices": _KEYS,
     "get_group": _KEYS,
     "len": "Write groupby(…).size().",
@@ -83,7 +85,11 @@ _TAKEN = {
 """Arguments of pandas, with the values for which a private answer is what pandas would compute."""
 
 
-def frame_method_refused(name: str, key: str, column: str) -> UnsupportedQueryError:
+class MethodRefusedError(UnsupportedQueryError, AttributeError):
+    """A method or attribute has no private form. ``hasattr`` and ``getattr`` with a default see that it is missing."""
+
+
+def frame_method_refused(name: str, key: str, column: str) -> MethodRefusedError:
     """Return the error of a method or attribute of a DataFrame that ``df.dp`` does not have.
 
     Args:
@@ -93,10 +99,10 @@ def frame_method_refused(name: str, key: str, column: str) -> UnsupportedQueryEr
 
     """
     hint = _OF_FRAMES.get(name, _ROWS).format(name=name, key=key, column=column)
-    return UnsupportedQueryError([Refusal("aggregate", f"df.dp has no {name}: it answers groups alone.", hint)])
+    return MethodRefusedError([Refusal("aggregate", f"df.dp has no {name}: it answers groups alone.", hint)])
 
 
-def column_refused(name: object, key: str, column: str) -> UnsupportedQueryError:
+def column_refused(name: object, key: str, column: str) -> MethodRefusedError:
     """Return the error of ``df.dp[…]``.
 
     Args:
@@ -108,7 +114,7 @@ def column_refused(name: object, key: str, column: str) -> UnsupportedQueryError
     hint = f"Write df.dp.groupby({key!r}, …)[{column!r}].mean()."
     if isinstance(name, str):
         hint = f"Write df.dp.groupby({name!r}, …).size() to count its values, or df.dp.groupby(…)[{name!r}].mean()."
-    return UnsupportedQueryError([Refusal("aggregate", "df.dp has no columns: it answers groups alone.", hint)])
+    return MethodRefusedError([Refusal("aggregate", "df.dp has no columns: it answers groups alone.", hint)])
 
 
 def require_plain_arguments(function: str, arguments: Mapping[str, object]) -> None:
@@ -126,13 +132,21 @@ def require_plain_arguments(function: str, arguments: Mapping[str, object]) -> N
             raise PolicyError(f"{function}() takes no {shown}; {cure}")
 
 
-def is_known_elsewhere(name: str) -> bool:
-    """Check that GroupBy has a method or attribute of this name in pandas or polars."""
+def is_known_elsewhere(name: str, columns: Collection[str]) -> bool:
+    """Check that GroupBy has a method or attribute of this name in pandas or polars, or else a frame of pandas has it.
+
+    Args:
+        name: of the method.
+        columns: names that are columns, where GroupBy itself has no such method.
+
+    """
     kinds = (pd.api.typing.DataFrameGroupBy, pd.api.typing.SeriesGroupBy)
-    return name in _NOT_IN_PANDAS or any(hasattr(kind, name) for kind in kinds)
+    if name in _NOT_IN_PANDAS or any(hasattr(kind, name) for kind in kinds):
+        return True
+    return name not in columns and (hasattr(pd.DataFrame, name) or hasattr(pd.Series, name))
 
 
-def method_refused(name: str, keys: Sequence[str], column: str) -> UnsupportedQueryError:
+def method_refused(name: str, keys: Sequence[str], column: str) -> MethodRefusedError:
     """Return the error of a method that has no private form.
 
     Args:
@@ -147,4 +161,4 @@ def method_refused(name: str, keys: Sequence[str], column: str) -> UnsupportedQu
         with_column=[*keys, column],
         methods=", ".join(_METHODS),
     )
-    return UnsupportedQueryError([Refusal("aggregate", f".{name} has no private form.", hint)])
+    return MethodRefusedError([Refusal("aggregate", f".{name} has no private form.", hint)])

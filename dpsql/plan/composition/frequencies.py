@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from sqlglot import exp
@@ -38,6 +38,7 @@ class Counts:
         ends: the ends of bins; none if each value is counted by itself.
         node: the first call that reads them.
         hint: the query of the counts by themselves, which is private whatever the values are.
+        bins: how DuckDB calls the bins, and the type of these names.
 
     """
 
@@ -46,6 +47,7 @@ class Counts:
     ends: tuple[exp.Expr, ...]
     node: exp.Expr
     hint: str
+    bins: tuple[list[exp.Expr], str] | None = None
 
     @property
     def called(self) -> str:
@@ -219,14 +221,16 @@ class _Frequencies:
             self.refusals.refuse(
                 "aggregate_argument", call, f"{function} counts all rows.", f"Leave DISTINCT out, as in {text}."
             )
-        ends: tuple[exp.Expr, ...] = ()
-        if isinstance(call, exp.Anonymous) and len(call.expressions) > 1:
-            ends = read_bins(call, self.refusals)
+        has_bins = isinstance(call, exp.Anonymous) and len(call.expressions) > 1
+        ends = read_bins(call, self.refusals) if has_bins else ()
         asked = _with_options(unquoted(_grouped(self.select, value, condition)), self.refusals.text)
         counts = Counts(value, condition, ends, call, f"Write {asked}.")
+        if ends:
+            bins = self.names(counts)
+            counts = replace(counts, ends=tuple(bins[0][:-1]), bins=bins)
         if not (ends or isinstance(value, exp.Column)):
             counts.refuse(self.refusals)
-        key = (to_sql(value), to_sql(condition) if condition else "", *map(to_sql, ends))
+        key = (to_sql(value), to_sql(condition) if condition else "", *map(to_sql, counts.ends))
         place = list(self.found).index(key) if key in self.found else len(self.found)
         self.found.setdefault(key, counts)
         column = exp.column(function, quoted=True)
@@ -306,7 +310,7 @@ class _Frequencies:
         """
         value, rows = exp.column(f"{self.prefix}value", quoted=True), exp.column(one.called, quoted=True)
         shown = [exp.alias_(exp.column(column, quoted=True), alias, quoted=True) for column, alias in columns.items()]
-        histogram = histogram_of(value, rows, self.names(one) if one.ends else None)
+        histogram = histogram_of(value, rows, one.bins)
         computed = exp.Select(
             expressions=[
                 *shown,
