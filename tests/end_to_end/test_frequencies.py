@@ -47,6 +47,11 @@ EQUAL = {
     "FILTER": "SELECT city, mode(kind) FILTER (WHERE urgent) AS m, histogram(kind) FROM visits GROUP BY city",
     "HAVING and ORDER BY": "SELECT upper(city) AS c, mode(kind) || '!' AS m, count(*) AS n FROM visits WHERE cost > 3 "
     "GROUP BY c HAVING mode(kind) = 'a' AND n > 5 ORDER BY m, n DESC LIMIT 2",
+    "an alias like a key": "SELECT mode(kind) AS city, city AS c, count(*) AS n FROM visits GROUP BY city",
+    "an alias like a key in HAVING": "SELECT mode(kind) AS city, count(*) FROM visits GROUP BY city "
+    "HAVING city = 'Lund' ORDER BY city, lower(city)",
+    "an alias like a value": "SELECT histogram(cost, [10, 20]) AS cost, sum(cost) AS day FROM visits GROUP BY city "
+    "HAVING sum(cost) > 9 AND (day > 9 OR cost IS NULL) ORDER BY day LIMIT 2",
     "HAVING alone": "SELECT mode(urgent) AS m FROM visits HAVING count(*) > 10 AND NOT mode(urgent)",
     "HAVING of a mode": "SELECT city FROM visits GROUP BY city HAVING mode(kind) = 'a' ORDER BY mode(kind), city "
     "LIMIT 1",

@@ -20,9 +20,18 @@ from dpsql.model.refusals import Refusals, refuse_combinations
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.operations.trees import map_tree
 from dpsql.plan.composition.bins import bin_of, read_bins
+from dpsql.plan.composition.frequency_calls import (
+    grouped,
+    is_computed,
+    is_frequency,
+    is_of_rows,
+    terms,
+    with_options,
+    written,
+)
 from dpsql.plan.composition.frequency_columns import called, histogram_of, joined, mode_of
-from dpsql.plan.composition.lift import hidden_prefix, outputs_of, split_around
-from dpsql.sql.clauses import GROUPING_SETS, is_aggregate_call, is_interval_call
+from dpsql.plan.composition.lift import IsColumn, hidden_prefix, outputs_of, split_around
+from dpsql.sql.clauses import GROUPING_SETS
 from dpsql.sql.column_names import column_name
 
 _FREQUENCIES = "dpsql_frequencies_"
@@ -64,9 +73,6 @@ class Counts:
         raise AssertionError("a refusal was just raised")
 
 
-_OPTIONS = re.compile(
-    r"\bSELECT\s+(WITH\s+DIFFERENTIAL_PRIVACY(?:\s+OPTIONS\s*\((?:[^()]|\([^()]*\))*\))?)", re.IGNORECASE
-)
 NamesOfBins = Callable[[Counts], tuple[list[exp.Expr], str]]
 
 
@@ -105,20 +111,16 @@ class Frequencies:
             query.set("hint", hint)
 
 
-def is_frequency(node: exp.Expr) -> bool:
-    """Check that a node is a call of mode or histogram, without its FILTER."""
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower() == "histogram" and len(node.expressions) in (1, 2)
-    return isinstance(node, exp.Mode) and node.args.get("deterministic") is None
-
-
-def with_frequencies(select: exp.Select, refusals: Refusals, names: NamesOfBins) -> Frequencies | None:
+def with_frequencies(
+    select: exp.Select, refusals: Refusals, names: NamesOfBins, is_column: IsColumn
+) -> Frequencies | None:
     """Take a query of rows of units apart. Return None if it has no mode and no histogram.
 
     Args:
         select: the query; it is not changed.
         refusals: collects.
         names: returns how DuckDB calls the bins of a call, and the type of these names.
+        is_column: finds out if a name means a column of the rows.
 
     Raises:
         UnsupportedQueryError: mode or histogram is asked for in a form that has no private form.
@@ -126,7 +128,7 @@ def with_frequencies(select: exp.Select, refusals: Refusals, names: NamesOfBins)
     """
     if not any(map(is_frequency, _outputs(select))):
         return None
-    return _Frequencies(select.copy(), refusals, names).taken_apart()
+    return _Frequencies(select.copy(), refusals, names, is_column).taken_apart()
 
 
 def _outputs(select: exp.Select) -> Iterator[exp.Expr]:
@@ -142,6 +144,7 @@ class _Frequencies:
     select: exp.Select
     refusals: Refusals
     names: NamesOfBins
+    is_column: IsColumn
     prefix: str = ""
     found: dict[tuple[str, ...], Counts] = field(default_factory=dict)
 
@@ -152,10 +155,10 @@ class _Frequencies:
         names = self._replace_calls()
         keys = self._write_keys()
         named = [f"{self.prefix}{place}" for place in range(len(keys))]
-        outer, private = split_around(select, self.prefix, dict(zip(named, keys, strict=True)))
+        outer, private = split_around(select, self.prefix, dict(zip(named, keys, strict=True)), self.is_column)
         self._read_counts(outer)
         carried = [item.alias for item in private.expressions]
-        reads_rows = any(map(_is_of_rows, [*outputs_of(private), *private.expressions]))
+        reads_rows = any(map(is_of_rows, [*outputs_of(private), *private.expressions]))
         if reads_rows and not private.expressions:
             # HAVING alone reads rows
             private.set("expressions", [exp.alias_(exp.Count(this=exp.Star()), f"{self.prefix}rows", quoted=True)])
@@ -222,7 +225,7 @@ class _Frequencies:
         ends: tuple[exp.Expr, ...] = ()
         if isinstance(call, exp.Anonymous) and len(call.expressions) > 1:
             ends = read_bins(call, self.refusals)
-        asked = _with_options(unquoted(_grouped(self.select, value, condition)), self.refusals.text)
+        asked = with_options(unquoted(grouped(self.select, value, condition)), self.refusals.text)
         counts = Counts(value, condition, ends, call, f"Write {asked}.")
         if not (ends or isinstance(value, exp.Column)):
             counts.refuse(self.refusals)
@@ -239,10 +242,9 @@ class _Frequencies:
         if group is None:
             return []
         if group.args.get("all"):
-            keys = [item.unalias() for item in select.expressions if not _is_computed(item)]
+            keys = [item.unalias() for item in select.expressions if not is_computed(item)]
         else:
-            terms = [one for term in group.expressions for one in _terms(term)]
-            keys = [_written(term, select) for term in terms]
+            keys = [written(one, select) for term in group.expressions for one in terms(term)]
         different = list({to_sql(key): key.copy() for key in keys}.values())
         select.set("group", exp.Group(expressions=[key.copy() for key in different]) if different else None)
         return different
@@ -283,7 +285,7 @@ class _Frequencies:
             query.set("having", None)
             query.set("qualify", None)
             named = {folded(key.name) for key in keys if isinstance(key, exp.Column) and not key.table}
-            aliases = [one for one in query.expressions if folded(one.alias) in named and not _is_computed(one)]
+            aliases = [one for one in query.expressions if folded(one.alias) in named and not is_computed(one)]
             items = [exp.alias_(key.copy(), f"{self.prefix}{i}", quoted=True) for i, key in enumerate(keys)]
             query.set("expressions", [*aliases, *items])
         if one.condition:
@@ -336,58 +338,3 @@ def _name(item: exp.Expr) -> str:
     if isinstance(item, exp.Alias):
         return name
     return re.sub(r"\[([^][]*)\]", r"list_value(\1)", re.sub(r"\bmode\(", '"mode"(', name))
-
-
-def _with_options(query: str, text: str) -> str:
-    """Return a query with the options of the text that it comes from."""
-    found = _OPTIONS.search(text)
-    return query.replace("SELECT ", f"SELECT {found[1]} ", 1) if found else query
-
-
-def _is_of_rows(root: exp.Expr) -> bool:
-    """Check that an expression has an aggregate of rows, or asks for the interval of one."""
-    return any(is_aggregate_call(node) or is_interval_call(node) for node in root.walk())
-
-
-def _is_computed(item: exp.Expr) -> bool:
-    """Check that an item is no key of GROUP BY ALL: it has an aggregate, or a query."""
-    return _is_of_rows(item) or item.find(exp.Query) is not None
-
-
-def _terms(term: exp.Expr) -> list[exp.Expr]:
-    return list(term.expressions) if isinstance(term, exp.Tuple) else [term.unnest()]
-
-
-def _written(term: exp.Expr, select: exp.Select) -> exp.Expr:
-    """Return a term of GROUP BY as an expression if it is a place in the select list, and else as it is."""
-    is_place = isinstance(term, exp.Literal) and term.is_int and 0 < int(term.name) <= len(select.expressions)
-    return select.expressions[int(term.name) - 1].unalias() if is_place else term
-
-
-def _grouped(select: exp.Select, value: exp.Expr, condition: exp.Expr | None) -> exp.Select:
-    """Return the query that counts the rows of each group and value."""
-    counted = select.copy()
-    group, items = select.args.get("group"), select.expressions
-    terms = [one for term in group.expressions for one in _terms(term)] if group else []
-    aliases = {folded(item.alias): item for item in items if isinstance(item, exp.Alias)}
-    keys = [_written(term, select) for term in terms]
-    if group and group.args.get("all"):
-        keys = [item for item in items if not (_is_computed(item) or any(map(is_frequency, item.walk())))]
-    shown = [
-        aliases.get(folded(key.name), key) if isinstance(key, exp.Column) and not key.table else key for key in keys
-    ]
-    for name in ("having", "qualify", "order", "limit", "offset", "distinct", "hint"):
-        counted.set(name, None)
-    if condition:
-        counted.where(condition.copy(), copy=False)
-    counted.set("expressions", [*(one.copy() for one in shown), value.copy(), exp.Count(this=exp.Star())])
-    counted.set(
-        "group",
-        exp.Group(
-            expressions=[
-                *(one.unalias().copy() if isinstance(one, exp.Alias) else one.copy() for one in keys),
-                value.copy(),
-            ]
-        ),
-    )
-    return counted

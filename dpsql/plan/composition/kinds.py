@@ -15,7 +15,7 @@ from sqlglot import exp
 from dpsql.errors import SchemaError, UnsupportedQueryError
 from dpsql.model.environment import Environment, TableSchema, folded
 from dpsql.model.refusals import Refusals
-from dpsql.plan.composition.frequencies import is_frequency
+from dpsql.plan.composition.frequency_calls import is_frequency
 from dpsql.sql.clauses import is_aggregate_call, sources_of
 from dpsql.sql.source.relation import CurrentTables
 from dpsql.sql.source.scope import PrivateInside, Scope
@@ -151,6 +151,14 @@ class QueryRows:
         found = SourceReader(CurrentTables(self.environment, own), own).query(rows, scope.deeper())
         own.raise_if_any()
         return "" if isinstance(found, PrivateInside) else found.shown[0].type
+
+    def has_column(self, select: exp.Select, scope: Scope, column: exp.Column) -> bool:
+        """Check that a name is that of a column of the rows that a query reads, whatever its aliases are."""
+        try:
+            self.type_of(column, select, scope)
+        except (SchemaError, UnsupportedQueryError):
+            return False
+        return True
 
     def naming(self, query: exp.Expr, scope: Scope) -> Scope:
         """Return the scope of a query that may name others, which are kept as they were written."""

@@ -222,12 +222,13 @@ class _Composer:
 
     def _release_private(self, select: exp.Select, scope: Scope, inner: Scope) -> Rows:
         """Replace a query of rows of units by a reading of its answer, and by what is computed around it."""
-        if counted := with_frequencies(select, self.refusals, partial(self._names_of_bins, select, inner)):
+        is_column = partial(self.rows.has_column, select, inner)
+        if counted := with_frequencies(select, self.refusals, partial(self._names_of_bins, select, inner), is_column):
             return self._release_frequencies(select, counted, inner)
         tree = with_needed(select, scope.named)
         put = put_values(tree, self.rows, self._public, self._wait)
         self.has_values |= put.has_values
-        lifted = lift(tree, self.refusals)
+        lifted = lift(tree, self.refusals, is_column)
         if lifted is None:
             self._add_part(tree, select, put.waits)
             return Rows.OF_UNITS
