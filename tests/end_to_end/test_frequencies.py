@@ -106,12 +106,14 @@ def test_a_histogram_has_all_values_and_a_mode_only_one_that_is_there(session: d
     assert session.sql(text, **LEVEL).fetchall() == [(None, dict.fromkeys("abcd", 0), {10: 0, 2147483647: 0})]
 
 
-def test_ties_go_by_the_order_of_the_values(session: dpsql.Session) -> None:
+def test_ties_go_by_the_order_of_the_keys(session: dpsql.Session) -> None:
     silence(session)
     session.connection.execute("DELETE FROM visits WHERE kind IN ('a', 'd') OR patient > 100")
     session.connection.execute("INSERT INTO visits (patient, kind) SELECT patient, 'd' FROM visits WHERE kind = 'c'")
     session.connection.execute("DELETE FROM visits WHERE kind = 'b'")
     assert session.sql("SELECT mode(kind) FROM visits", **LEVEL).fetchall() == [("c",)]
+    session.sql("CALL dp_domain('visits', 'kind', keys := ['d', 'it''s {', 'c'])")
+    assert session.sql("SELECT mode(kind) FROM visits", **LEVEL).fetchall() == [("d",)]
 
 
 def test_the_price_is_that_of_the_counts(session: dpsql.Session) -> None:

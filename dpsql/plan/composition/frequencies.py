@@ -9,7 +9,7 @@ mode and histogram are computed from released counts. Both of one x read one que
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -30,7 +30,8 @@ from dpsql.plan.composition.frequency_calls import (
     written,
 )
 from dpsql.plan.composition.frequency_columns import called, histogram_of, joined, mode_of
-from dpsql.plan.composition.lift import IsColumn, hidden_prefix, outputs_of, split_around
+from dpsql.plan.composition.lift import hidden_prefix, outputs_of, split_around
+from dpsql.plan.composition.value_facts import ValueFacts
 from dpsql.sql.clauses import GROUPING_SETS
 from dpsql.sql.column_names import column_name
 
@@ -73,9 +74,6 @@ class Counts:
         raise AssertionError("a refusal was just raised")
 
 
-NamesOfBins = Callable[[Counts], tuple[list[exp.Expr], str]]
-
-
 @dataclass(frozen=True, slots=True)
 class Frequencies:
     """A query with mode or histogram, taken apart.
@@ -111,16 +109,13 @@ class Frequencies:
             query.set("hint", hint)
 
 
-def with_frequencies(
-    select: exp.Select, refusals: Refusals, names: NamesOfBins, is_column: IsColumn
-) -> Frequencies | None:
+def with_frequencies(select: exp.Select, refusals: Refusals, facts: ValueFacts) -> Frequencies | None:
     """Take a query of rows of units apart. Return None if it has no mode and no histogram.
 
     Args:
         select: the query; it is not changed.
         refusals: collects.
-        names: returns how DuckDB calls the bins of a call, and the type of these names.
-        is_column: finds out if a name means a column of the rows.
+        facts: about values of its rows.
 
     Raises:
         UnsupportedQueryError: mode or histogram is asked for in a form that has no private form.
@@ -128,7 +123,7 @@ def with_frequencies(
     """
     if not any(map(is_frequency, _outputs(select))):
         return None
-    return _Frequencies(select.copy(), refusals, names, is_column).taken_apart()
+    return _Frequencies(select.copy(), refusals, facts).taken_apart()
 
 
 def _outputs(select: exp.Select) -> Iterator[exp.Expr]:
@@ -143,8 +138,7 @@ class _Frequencies:
 
     select: exp.Select
     refusals: Refusals
-    names: NamesOfBins
-    is_column: IsColumn
+    facts: ValueFacts
     prefix: str = ""
     found: dict[tuple[str, ...], Counts] = field(default_factory=dict)
 
@@ -155,7 +149,7 @@ class _Frequencies:
         names = self._replace_calls()
         keys = self._write_keys()
         named = [f"{self.prefix}{place}" for place in range(len(keys))]
-        outer, private = split_around(select, self.prefix, dict(zip(named, keys, strict=True)), self.is_column)
+        outer, private = split_around(select, self.prefix, dict(zip(named, keys, strict=True)), self.facts.is_column)
         self._read_counts(outer)
         carried = [item.alias for item in private.expressions]
         reads_rows = any(map(is_of_rows, [*outputs_of(private), *private.expressions]))
@@ -308,11 +302,13 @@ class _Frequencies:
         """
         value, rows = exp.column(f"{self.prefix}value", quoted=True), exp.column(one.called, quoted=True)
         shown = [exp.alias_(exp.column(column, quoted=True), alias, quoted=True) for column, alias in columns.items()]
-        histogram = histogram_of(value, rows, self.names(one) if one.ends else None)
+        bins = self.facts.names_of_bins(one.value, one.ends, one.node) if one.ends else None
+        histogram = histogram_of(value, rows, bins)
+        listed = () if one.ends else self.facts.listed_keys(one.value)
         computed = exp.Select(
             expressions=[
                 *shown,
-                exp.alias_(mode_of(value, rows), f"{self.prefix}mode", quoted=True),
+                exp.alias_(mode_of(value, rows, listed), f"{self.prefix}mode", quoted=True),
                 exp.alias_(histogram, f"{self.prefix}histogram", quoted=True),
             ]
         )
