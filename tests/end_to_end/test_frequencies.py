@@ -116,6 +116,16 @@ def test_ties_go_by_the_order_of_the_keys(session: dpsql.Session) -> None:
     assert session.sql("SELECT mode(kind) FROM visits", **LEVEL).fetchall() == [("d",)]
 
 
+def test_no_line_of_the_screen_is_cut(session: dpsql.Session) -> None:
+    text = (
+        "SELECT city, mode(kind) AS m, count(DISTINCT patient) AS n FROM visits GROUP BY city HAVING n > 5 "
+        "ORDER BY n DESC LIMIT 2"
+    )
+    printed = str(session.sql(text, rho=1))
+    assert "none for some; values may be hidden" in printed
+    assert not any(line.endswith("…") for line in printed.splitlines())
+
+
 def test_the_price_is_that_of_the_counts(session: dpsql.Session) -> None:
     public_cities(session)
     first = session.sql("SELECT city, mode(kind), histogram(kind) FROM visits GROUP BY city", rho=0.5)
