@@ -33,7 +33,7 @@ from dpsql.model.environment import SOURCE_ROWS
 from dpsql.model.private_query import OutputColumn
 from dpsql.plan.composition.ends import HIGH, LOW
 from dpsql.plan.composition.parts import Part
-from dpsql.plan.composition.scalars import written_out
+from dpsql.plan.composition.scalars import hidden_texts, written_out
 from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt, renamed, with_outer_notes
 from dpsql.receipts.layout import Layout
 from dpsql.receipts.receipt import Receipt
@@ -160,7 +160,10 @@ class Composed:
             table = self._runner.explained(part.statement, part.options, self._asks)
             waits = [one.scalar for one in part.scalars]
             rows.append((f"part {number}", "query", Part.of("", written_out(part.statement.tree, waits)).sql))
-            rows += [(f"part {number}: {section}", name, value) for section, name, value in table.fetchall()]
+            texts = hidden_texts(part.statement.tree)
+            rows += [
+                (f"part {number}: {section}", texts.get(name, name), value) for section, name, value in table.fetchall()
+            ]
         for unit in plan.requests:
             items = price_together([part for part in parts if part.unit == unit])
             rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
@@ -276,7 +279,11 @@ class Composed:
     def _with_receipt(self, table: pa.Table, results: Sequence[Result]) -> Result:
         """Return the answer with the receipt of all parts."""
         plan = self._plan
-        receipts = [renamed(one.receipt, self._passing(place)) for place, one in enumerate(results) if one.receipt]
+        receipts = [
+            renamed(one.receipt, self._passing(place), hidden_texts(self._statements[place].tree))
+            for place, one in enumerate(results)
+            if one.receipt
+        ]
         if len(receipts) == 1:
             (receipt,) = receipts
         else:

@@ -177,6 +177,27 @@ REFUSED = {
         "aggregate_argument",
         "Leave DISTINCT out, as in mode(kind).",
     ),
+    "ORDER BY": (
+        "SELECT mode(kind ORDER BY cost) FROM visits",
+        "aggregate_argument",
+        "Leave ORDER BY out, as in mode(kind).",
+    ),
+    "a star": ("SELECT mode(*) FROM visits", "aggregate_argument", "Write mode(x)."),
+    "an interval": (
+        "SELECT city, mode(kind) AS m, dp_interval_low(m) FROM visits GROUP BY city",
+        "aggregate_argument",
+        "Write SELECT city, kind, count(*) FROM visits GROUP BY city, kind.",
+    ),
+    "a window": (
+        "SELECT city, lag(mode(kind)) OVER (ORDER BY city) FROM visits GROUP BY city",
+        "after",
+        "Give it an alias in a subquery, and write the window around it, over that alias.",
+    ),
+    "WITHIN GROUP": (
+        "SELECT mode() WITHIN GROUP (ORDER BY kind) FROM visits",
+        "aggregate",
+        "Write mode(kind).",
+    ),
     "bins of a column": (
         "SELECT histogram(cost, [cost]) FROM visits",
         "aggregate_argument",
@@ -221,6 +242,19 @@ def test_a_refusal_is_free_and_its_hint_is_accepted(session: dpsql.Session, text
     assert session.sql("FROM dp_budget()").fetchall() == before
     if hint.startswith("Write SELECT"):
         assert session.sql(hint.removeprefix("Write ").removesuffix("."), **LEVEL).columns[-1] == "count_star()"
+
+
+def test_messages_and_plans_name_columns_by_the_text(session: dpsql.Session) -> None:
+    with pytest.raises(UnsupportedQueryError, match=r"histogram\(kind\)\['a'\] is not allowed") as caught:
+        session.sql("SELECT histogram(kind)['a'], count(*) FROM visits", **LEVEL)
+    assert "dpsql" not in str(caught.value)
+    with pytest.raises(UnsupportedQueryError, match=r"as in histogram\(cost, \[10, 20, 30\]\)"):
+        session.sql("SELECT city, histogram(cost) FROM visits GROUP BY city", **LEVEL)
+    text = "SELECT city, mode(kind), count(*), sum(cost) / count(*) AS r FROM visits GROUP BY city"
+    plan = session.sql(f"CALL dp_explain('{text}', rho := 1)").fetchall()
+    assert "dpsql_" not in str(plan)
+    assert "count(*)" in [name for section, name, _ in plan if section == "part 1: expected error"]
+    assert "dpsql_" not in str(receipt_of(session.sql(text, rho=1)))
 
 
 def test_a_unit_within_groups_has_no_mode(session: dpsql.Session) -> None:

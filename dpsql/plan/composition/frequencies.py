@@ -26,13 +26,14 @@ from dpsql.plan.composition.frequency_calls import (
     is_frequency,
     is_of_rows,
     terms,
+    value_of,
     with_options,
     written,
 )
 from dpsql.plan.composition.frequency_columns import called, histogram_of, joined, mode_of
-from dpsql.plan.composition.lift import hidden_prefix, outputs_of, split_around
+from dpsql.plan.composition.lift import TEXT, hidden_prefix, outputs_of, split_around
 from dpsql.plan.composition.value_facts import ValueFacts
-from dpsql.sql.clauses import GROUPING_SETS
+from dpsql.sql.clauses import GROUPING_SETS, is_interval_call
 from dpsql.sql.column_names import column_name
 
 _FREQUENCIES = "dpsql_frequencies_"
@@ -48,6 +49,7 @@ class Counts:
         ends: the ends of bins; none if each value is counted by itself.
         node: the first call that reads them.
         hint: the query of the counts by themselves, which is private whatever the values are.
+        bins: bins of the value as an example; empty without such a call of histogram.
 
     """
 
@@ -56,11 +58,17 @@ class Counts:
     ends: tuple[exp.Expr, ...]
     node: exp.Expr
     hint: str
+    bins: str = ""
 
     @property
     def called(self) -> str:
         """The name of the column with the counts."""
         return f"count(*) by {unquoted(self.value)}"
+
+    def call_of(self, function: str) -> str:
+        """Return a call of mode or histogram that reads the counts, as text."""
+        ends = f", [{', '.join(map(unquoted, self.ends))}]" if self.ends else ""
+        return f"{function}({unquoted(self.value)}{ends})"
 
     def refuse(self, refusals: Refusals) -> NoReturn:
         """Refuse values without public keys.
@@ -69,7 +77,9 @@ class Counts:
             UnsupportedQueryError: in any case.
 
         """
-        message = f"mode and histogram need public keys of their values, and {unquoted(self.value)} has none."
+        value = unquoted(self.value)
+        also = f"; bins need none, as in histogram({value}, {self.bins})" if self.bins else ""
+        message = f"mode and histogram need public keys of their values, and {value} has none{also}."
         refusals.refuse("aggregate", self.node, message, self.hint)
         raise AssertionError("a refusal was just raised")
 
@@ -122,6 +132,7 @@ def with_frequencies(select: exp.Select, refusals: Refusals, facts: ValueFacts) 
 
     """
     if not any(map(is_frequency, _outputs(select))):
+        _refuse_forms(select, refusals)
         return None
     return _Frequencies(select.copy(), refusals, facts).taken_apart()
 
@@ -130,6 +141,17 @@ def _outputs(select: exp.Select) -> Iterator[exp.Expr]:
     """Yield the nodes of what is computed of groups, without windows and queries inside."""
     for root in outputs_of(select):
         yield from root.walk(prune=lambda node: isinstance(node, exp.Query | exp.Window | exp.WithinGroup))
+
+
+def _refuse_forms(select: exp.Select, refusals: Refusals) -> None:
+    """Refuse mode as an aggregate of ordered rows, and windows that read mode or histogram: both can be rewritten."""
+    for node in (node for root in outputs_of(select) for node in root.walk()):
+        if isinstance(node, exp.WithinGroup) and isinstance(node.this, exp.Mode):
+            text = f"mode({unquoted(node.expression.expressions[0].this)})"
+            refusals.refuse("aggregate", node, "mode takes its values as an argument here.", f"Write {text}.")
+        if isinstance(node, exp.Window) and not is_frequency(node.this) and any(map(is_frequency, node.walk())):
+            hint = "Give it an alias in a subquery, and write the window around it, over that alias."
+            refusals.refuse("after", node, "a window reads mode or histogram of this query.", hint)
 
 
 @dataclass
@@ -179,6 +201,15 @@ class _Frequencies:
             refuse("group_by_form", group, "mode and histogram go with one set of keys.", hint)
         if qualify and any(map(is_frequency, qualify.walk())):
             refuse("after", qualify, "QUALIFY names mode or histogram.", "Filter in a query around this one.")
+        _refuse_forms(select, self.refusals)
+        items = {folded(item.alias): item for item in select.expressions if isinstance(item, exp.Alias)}
+        for node in _outputs(select):
+            if is_interval_call(node) and node.expressions:
+                asked = node.expressions[0]
+                asked = items.get(folded(asked.name), asked) if isinstance(asked, exp.Column) else asked
+                call = next(filter(is_frequency, asked.walk()), None)
+                if call is not None:
+                    refuse("aggregate_argument", node, "mode and histogram have no interval.", self._advice(call, None))
 
     def _replace_calls(self) -> tuple[str, ...]:
         """Put queries of one value in the place of the calls; return the names of the columns that have some."""
@@ -207,20 +238,39 @@ class _Frequencies:
 
         return map_tree(root, visit)
 
+    def _advice(self, call: exp.Expr, condition: exp.Expr | None) -> str:
+        """Return the hint to ask for the counts that a call reads."""
+        counts = grouped(self.select, value_of(call), condition)
+        return f"Write {with_options(unquoted(counts), self.refusals.text)}."
+
+    def _check_value(self, call: exp.Expr, function: str) -> None:
+        """Refuse a call whose argument is no value of a row."""
+        value = value_of(call)
+        star = value.this if isinstance(value, exp.Column) else value
+        if isinstance(star, exp.Star):
+            self.refusals.refuse(
+                "aggregate_argument", call, f"{function} counts values of one expression.", f"Write {function}(x)."
+            )
+        if isinstance(value, exp.Distinct | exp.Order):
+            inner = value.expressions[0] if isinstance(value, exp.Distinct) else value.this
+            ends = f", {unquoted(call.expressions[1])}" if len(call.expressions) > 1 else ""
+            message, word = (
+                (f"{function} counts all rows.", "DISTINCT")
+                if isinstance(value, exp.Distinct)
+                else (f"{function} has an order of its own.", "ORDER BY")
+            )
+            text = f"{function}({unquoted(inner)}{ends})"
+            self.refusals.refuse("aggregate_argument", call, message, f"Leave {word} out, as in {text}.")
+
     def _place_of(self, call: exp.Expr, condition: exp.Expr | None) -> exp.Expr:
         """Return what stands for a call until its counts are joined: a query of one column of them."""
-        value = call.expressions[0] if isinstance(call, exp.Anonymous) else call.this
-        function = "histogram" if isinstance(call, exp.Anonymous) else "mode"
-        if isinstance(value, exp.Distinct):
-            text = f"{function}({unquoted(value.expressions[0])})"
-            self.refusals.refuse(
-                "aggregate_argument", call, f"{function} counts all rows.", f"Leave DISTINCT out, as in {text}."
-            )
+        value, function = value_of(call), "histogram" if isinstance(call, exp.Anonymous) else "mode"
+        self._check_value(call, function)
         ends: tuple[exp.Expr, ...] = ()
         if isinstance(call, exp.Anonymous) and len(call.expressions) > 1:
             ends = read_bins(call, self.refusals)
-        asked = with_options(unquoted(grouped(self.select, value, condition)), self.refusals.text)
-        counts = Counts(value, condition, ends, call, f"Write {asked}.")
+        bins = self.facts.advised_bins(value) if function == "histogram" and not ends else ""
+        counts = Counts(value, condition, ends, call, self._advice(call, condition), bins)
         if not (ends or isinstance(value, exp.Column)):
             counts.refuse(self.refusals)
         key = (to_sql(value), to_sql(condition) if condition else "", *map(to_sql, ends))
@@ -252,8 +302,9 @@ class _Frequencies:
             table = query.find(exp.Table) if isinstance(query, exp.Select) else None
             if table is None or not table.name.startswith(_FREQUENCIES):
                 return None if isinstance(node, exp.Query) else node
-            source = self._source(int(table.name.removeprefix(_FREQUENCIES)))
-            column = exp.column(f"{self.prefix}{query.expressions[0].name}", table=source, quoted=True)
+            place, function = int(table.name.removeprefix(_FREQUENCIES)), query.expressions[0].name
+            column = exp.column(f"{self.prefix}{function}", table=self._source(place), quoted=True)
+            column.meta[TEXT] = list(self.found.values())[place].call_of(function)
             return exp.alias_(column, node.alias, quoted=True) if node.alias else column
 
         for name in ("where", "order"):

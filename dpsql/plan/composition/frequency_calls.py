@@ -21,6 +21,12 @@ def is_frequency(node: exp.Expr) -> bool:
     return isinstance(node, exp.Mode) and node.args.get("deterministic") is None
 
 
+def value_of(call: exp.Expr) -> exp.Expr:
+    """Return what a call of mode or histogram counts."""
+    value: exp.Expr = call.expressions[0] if isinstance(call, exp.Anonymous) else call.this
+    return value
+
+
 def with_options(query: str, text: str) -> str:
     """Return a query with the options of the text that it comes from."""
     found = _OPTIONS.search(text)

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from dpsql.model.environment import folded
 from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import unquoted
 from dpsql.operations.trees import map_tree
 from dpsql.sql.clauses import conjuncts, is_aggregate_call
 from dpsql.sql.column_names import column_name
@@ -20,6 +21,8 @@ from dpsql.sql.column_names import column_name
 IsColumn = Callable[[exp.Column], bool]
 """Checks that a name is that of a column of the rows, whatever the aliases are."""
 HIDDEN = "dpsql_value_"
+TEXT = "hidden_text"
+"""Mark on columns with hidden names: what the text has in their place."""
 _OUTPUTS = ("having", "qualify", "order")
 _MOVED = "moved"
 """Mark on names that mean an output that is computed around a private query."""
@@ -242,7 +245,9 @@ class _Lift:
                 return node
             if not any(isinstance(one, exp.Column | exp.AggFunc | exp.Anonymous | exp.Star) for one in node.walk()):
                 return None
-            return exp.column(self._column(node), quoted=True)
+            column = exp.column(self._column(node), quoted=True)
+            column.meta[TEXT] = unquoted(node)
+            return column
 
         return map_tree(root, visit)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,17 @@ class ValueFacts:
         """Return how DuckDB calls the bins of a value with these ends, and the type of these names."""
         column, bind = self.rows.read_value(value, self.select, self.scope), self.rows.environment.schemas.bind_after
         return names_of_bins(ends, column.type if column else "", bind, node, self.rows.refusals)
+
+    def advised_bins(self, value: exp.Expr) -> str:
+        """Return bins of a value as an example; empty for a value that has none."""
+        try:
+            column = self.rows.read_value(value, self.select, self.scope)
+        except (SchemaError, UnsupportedQueryError):
+            return ""
+        kind = column.type if column else ""
+        if re.match(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|DECIMAL", kind):
+            return "[10, 20, 30]"
+        return "[DATE '2026-01-01', DATE '2026-02-01']" if kind.startswith(("DATE", "TIMESTAMP")) else ""
 
     def listed_keys(self, value: exp.Expr) -> tuple[str, ...]:
         """Return the keys that are declared for a value as literals, as SQL, in their order."""
