@@ -218,15 +218,21 @@ def says_null(note: str) -> bool:
     return _NULL in note or note == words.HIDDEN_GROUPS or note.endswith(_HIDDEN)
 
 
-def also_null(notes: Sequence[str]) -> str:
-    """Return the reason of NULL, or of values that are not shown, in a few words.
+def also_null(notes: Sequence[str], *, is_unknown: bool) -> str:
+    """Return the reason of NULL, or that values are not shown, in a few words.
 
-    >>> also_null([words.HIDDEN_GROUPS])
+    >>> also_null([words.HIDDEN_GROUPS], is_unknown=False)
     'NULL may be a group that is not shown'
+
+    Args:
+        notes: reasons of NULL.
+        is_unknown: whether numbers are NULL because their intervals say nothing.
+
     """
-    if len(notes) == 1 and notes[0].endswith(_HIDDEN):
+    if any(note.endswith(_HIDDEN) for note in notes):
         return screen_words.ALSO_HIDDEN_VALUES
-    return screen_words.ALSO_HIDDEN if notes == [words.HIDDEN_GROUPS] else screen_words.ALSO_NULL
+    is_hidden = notes == [words.HIDDEN_GROUPS] and not is_unknown
+    return screen_words.ALSO_HIDDEN if is_hidden else screen_words.ALSO_NULL
 
 
 def says_missed(note: str) -> bool:

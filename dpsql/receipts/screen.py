@@ -270,7 +270,7 @@ class Screen:
     def _also_null(self) -> str:
         """Return the reason of NULL in a few words."""
         unbounded = [note for note in self.receipt.missing if phrases.says_null(note)]
-        return screen_words.ALSO_NULL if self.unknown else phrases.also_null(unbounded)
+        return phrases.also_null(unbounded, is_unknown=bool(self.unknown))
 
     def _nulls(self) -> Iterator[str]:
         """Yield wordings of the reason why columns have NULL; none if no column has."""

@@ -126,6 +126,17 @@ def test_no_line_of_the_screen_is_cut(session: dpsql.Session) -> None:
     assert not any(line.endswith("…") for line in printed.splitlines())
 
 
+def test_a_number_that_is_not_known_has_a_line_beside_mode(session: dpsql.Session) -> None:
+    session.sql("CALL dp_domain('visits', 'city', keys := ['Lund', 'Oslo', 'Ystad', 'Nowhere'])")
+    text = (
+        "SELECT city, mode(kind) AS m, corr(cost, 50 - cost, contribution_bounds_per_row => ((0, 50), (0, 50))) AS c, "
+        "count(*) AS n FROM visits GROUP BY city"
+    )
+    printed = str(session.sql(text, rho=1))
+    assert "NULL" in printed.split("error", maxsplit=1)[0]
+    assert "NULL: no value is known" in printed
+
+
 def test_the_price_is_that_of_the_counts(session: dpsql.Session) -> None:
     public_cities(session)
     first = session.sql("SELECT city, mode(kind), histogram(kind) FROM visits GROUP BY city", rho=0.5)
