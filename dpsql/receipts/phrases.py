@@ -273,7 +273,10 @@ def with_others(known: Sequence[str], without: Sequence[str]) -> list[str]:
 
 def with_reason(wordings: Sequence[str], reason: str) -> list[str]:
     """Return wordings of the line of the error with the reason of NULL, which comes first in the short ones."""
-    short = {screen_words.ALSO_HIDDEN: screen_words.HIDDEN_BRIEFLY, screen_words.ALSO_NULL: screen_words.NULL_BRIEFLY}
+    short: dict[str, str] = {
+        screen_words.ALSO_HIDDEN: screen_words.HIDDEN_BRIEFLY,
+        screen_words.ALSO_NULL: screen_words.NULL_BRIEFLY,
+    }
     first, last = short.get(reason, reason), wordings[-1]
     brief = _briefly(last)
     return [

@@ -207,9 +207,9 @@ class _Lift:
                 if is_aggregate_call(node) and clause == "having":
                     read(node, "")
                     return None
-                name = folded(node.name) if isinstance(node, exp.Column) and not node.table else ""
-                if name not in aliases:
+                if not isinstance(node, exp.Column) or node.table or folded(node.name) not in aliases:
                     return node
+                name = folded(node.name)
                 is_first = (clause == "having" and name not in keys) or isinstance(node.parent, exp.Ordered)
                 is_column = self.is_column(node)
                 if is_column and not is_first:
