@@ -176,6 +176,9 @@ class Rules(Protocol):
     def has_public_keys(self, canonical: str, column: str) -> bool:
         """Whether the column has a public list of keys."""
 
+    def listed_keys(self, canonical: str, column: str) -> tuple[str, ...]:
+        """Return the keys that are declared for a column as literals, in their order; none if a table lists them."""
+
     def order(self, canonical: str, column: str) -> tuple[str, ...]:
         """Return the members of a column's ENUM type in their declared order, or nothing if none is declared."""
 

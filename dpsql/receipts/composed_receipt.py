@@ -116,24 +116,27 @@ def composed_receipt(
     )
 
 
-def renamed(receipt: Receipt, passing: Mapping[str, Sequence[str]]) -> Receipt:
+def renamed(receipt: Receipt, passing: Mapping[str, Sequence[str]], hidden: Mapping[str, str]) -> Receipt:
     """Return the receipt of a private query, with its columns as they are called in what is computed from it.
 
     Args:
         receipt: of the private query.
         passing: its columns that pass through as they are, each with all its names there.
+        hidden: texts of its columns with hidden names.
 
     """
     return replace(
         receipt,
         columns=tuple(
-            replace(one, name=name) for one in receipt.columns for name in passing.get(one.name, (one.name,))
+            replace(one, name=name)
+            for one in receipt.columns
+            for name in passing.get(one.name, (hidden.get(one.name, one.name),))
         ),
         left_out=tuple(
             replace(one, columns=tuple(name for column in one.columns for name in passing.get(column, ())))
             for one in receipt.left_out
         ),
-        sets=tuple(replace(one, receipt=renamed(one.receipt, passing)) for one in receipt.sets),
+        sets=tuple(replace(one, receipt=renamed(one.receipt, passing, hidden)) for one in receipt.sets),
     )
 
 

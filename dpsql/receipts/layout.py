@@ -131,6 +131,30 @@ def _covering(name: str, bounds: tuple[float, float], ends: pa.Table) -> pa.Arra
     return to_arrow(covers.astype(np.int8)).cast(pa.bool_())
 
 
+def passed_domain(
+    sources: Sequence[tuple[Layout | None, str]], low: pa.ChunkedArray, high: pa.ChunkedArray
+) -> tuple[str, pa.Array] | None:
+    """Return the domain of numbers of other answers, and in which rows their intervals cover it.
+
+    Args:
+        sources: layouts of the answers that a column shows numbers of, each with its name there.
+        low: the ends of the intervals of the column.
+        high: likewise.
+
+    """
+    domains, covering = set[str | None](), set[tuple[object, object]]()
+    for layout, name in sources:
+        domains.add(layout.domains.get(name) if layout else None)
+        if layout and name in layout.domains and (ends := layout.interval(name)):
+            unknown = layout.unknown(name, layout.ends.num_rows)
+            rows = zip(*(column.to_pylist() for column in (*ends, unknown)), strict=True)
+            covering |= {(begin, end) for begin, end, is_unknown in rows if is_unknown}
+    (domain, *others) = domains
+    if domain is None or others:
+        return None
+    return domain, pa.array([pair in covering for pair in zip(low.to_pylist(), high.to_pylist(), strict=True)])
+
+
 def told(table: pa.Table, layout: Layout | None) -> pa.Table:
     """Return the table with NULL in place of averages, spreads and quantiles that say nothing."""
     if layout is None:

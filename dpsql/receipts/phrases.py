@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -22,6 +23,7 @@ _SAME_LEVEL = 5e-10
 _HIDDEN = words.HIDDEN_VALUES.format(columns="")
 _MISSED, _NULL = words.NOT_REACHED.partition(":")[0], " is NULL, and not paid for"
 _OF_ROWS, _OUTSIDE = " quantile of the rows, not the ", "; values outside "
+_COVERS, _LESS = re.compile(r"\bcovers? the noise\b"), screen_words.LESS_FOR_SOME.partition("for")[0]
 _PICKED = words.PICKED.partition("}")[2]
 
 
@@ -216,15 +218,21 @@ def says_null(note: str) -> bool:
     return _NULL in note or note == words.HIDDEN_GROUPS or note.endswith(_HIDDEN)
 
 
-def also_null(notes: Sequence[str]) -> str:
-    """Return the reason of NULL, or of values that are not shown, in a few words.
+def also_null(notes: Sequence[str], *, is_unknown: bool) -> str:
+    """Return the reason of NULL, or that values are not shown, in a few words.
 
-    >>> also_null([words.HIDDEN_GROUPS])
+    >>> also_null([words.HIDDEN_GROUPS], is_unknown=False)
     'NULL may be a group that is not shown'
+
+    Args:
+        notes: reasons of NULL.
+        is_unknown: whether numbers are NULL because their intervals say nothing.
+
     """
-    if len(notes) == 1 and notes[0].endswith(_HIDDEN):
+    if any(note.endswith(_HIDDEN) for note in notes):
         return screen_words.ALSO_HIDDEN_VALUES
-    return screen_words.ALSO_HIDDEN if notes == [words.HIDDEN_GROUPS] else screen_words.ALSO_NULL
+    is_hidden = notes == [words.HIDDEN_GROUPS] and not is_unknown
+    return screen_words.ALSO_HIDDEN if is_hidden else screen_words.ALSO_NULL
 
 
 def says_missed(note: str) -> bool:
@@ -251,6 +259,54 @@ def no_interval(notes: Sequence[str]) -> list[str]:
     begin, end = words.NO_INTERVAL.format(columns="\0").split("\0")
     columns = [note[len(begin) : -len(end)] for note in notes if note.startswith(begin) and note.endswith(end)]
     return [screen_words.NO_INTERVAL.format(columns=one) for one in (*columns, "some")] if columns else []
+
+
+def with_others(known: Sequence[str], without: Sequence[str]) -> list[str]:
+    """Return wordings of the coverage of intervals, with the columns without one.
+
+    >>> with_others(["± covers the noise (95 %), not what bounds cut"], ["no interval for ratio"])[-1]
+    '95 % intervals cover noise alone; none for some'
+    """
+    wordings = [f"{one}; {other}" for other in without for one in known]
+    return [*wordings, _briefly(f"{known[-1]}; {screen_words.NONE_FOR_SOME}")]
+
+
+def with_reason(wordings: Sequence[str], reason: str) -> list[str]:
+    """Return wordings of the line of the error with the reason of NULL, which comes first in the short ones."""
+    short: dict[str, str] = {
+        screen_words.ALSO_HIDDEN: screen_words.HIDDEN_BRIEFLY,
+        screen_words.ALSO_NULL: screen_words.NULL_BRIEFLY,
+    }
+    first, last = short.get(reason, reason), wordings[-1]
+    brief = _briefly(last)
+    return [
+        *(f"{one}; {reason}" for one in wordings),
+        *(f"{first}; {one}" for one in (*wordings, brief, brief.partition("; ")[0])),
+        last,
+    ]
+
+
+def _briefly(wording: str) -> str:
+    """Return a wording of the line of the error with the coverage of intervals in fewest words."""
+
+    def short_clause(clause: str) -> str:
+        if not _COVERS.search(clause):
+            return clause
+        less = screen_words.LESS_FOR_SOME if _LESS in clause else ""
+        return f"{screen_words.COVER_BRIEFLY}{less}"
+
+    return "; ".join(map(short_clause, wording.split("; ")))
+
+
+def clauses_within(line: str, most: int) -> str:
+    """Return the first clauses of a line that fit; a clause that is too long by itself is cut.
+
+    >>> clauses_within("error   one; two; three", 20), clauses_within("error   a_long_name", 12)
+    ('error   one; two', 'error   a_ …')
+    """
+    clauses = line.split("; ")
+    fitting = [one for count in range(len(clauses), 0, -1) if len(one := "; ".join(clauses[:count])) <= most]
+    return fitting[0] if fitting else f"{clauses[0][: most - 2]} …"
 
 
 def extremes(notes: Sequence[str]) -> list[str]:

@@ -69,7 +69,7 @@ class Part:
     most: int = 1
 
     def lines(self, head: int = _HEAD) -> list[str]:
-        """Return the first wording that fits, in lines; the last wording is cut if it does not fit.
+        """Return the first wording that fits, in lines; or of the last wording the first clauses that do.
 
         Args:
             head: characters of the word that the first line begins with, with the spaces after it.
@@ -85,7 +85,7 @@ class Part:
             )
             if len(found) <= self.most:
                 return found
-        return [f"{found[0][: MOST_CHARACTERS - 2]} …"]
+        return [phrases.clauses_within(f"{self.head:<{head}}{wording}", MOST_CHARACTERS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +179,8 @@ class Screen:
                 yield Part("null", nulls, places.first)
             beside = self.has_others or not self.printed.has_half_widths
             if error := self._error_beside(places) if beside else self._error():
-                also = [self._also_null()] if nulls and places.joins_nulls else []
-                yield Part("error", _wordings(error, also))
+                joins = nulls and places.joins_nulls
+                yield Part("error", phrases.with_reason(error, self._also_null()) if joins else error)
             yield from self._extremes(places) if self.has_others else ()
             yield from self._bounds_parts(places)
         # a note that has a line does not count; one with the reason of NULL does if it is not printed
@@ -270,7 +270,7 @@ class Screen:
     def _also_null(self) -> str:
         """Return the reason of NULL in a few words."""
         unbounded = [note for note in self.receipt.missing if phrases.says_null(note)]
-        return screen_words.ALSO_NULL if self.unknown else phrases.also_null(unbounded)
+        return phrases.also_null(unbounded, is_unknown=bool(self.unknown))
 
     def _nulls(self) -> Iterator[str]:
         """Yield wordings of the reason why columns have NULL; none if no column has."""
@@ -291,10 +291,10 @@ class Screen:
             return known
         if not (printed.has_half_widths or printed.has_ends or printed.end_columns):
             # the widths of numbers that the answer does not show would seem to be those of numbers that it shows
-            return (without or extremes)[:1]
+            return without or extremes
         known.append(known[-1].replace(screen_words.PROBABILITY, screen_words.PROBABILITY_SHORT))
         if not extremes:
-            return [f"{one}; {other}" for other in without for one in known]
+            return phrases.with_others(known, without)
         return [f"{one}; {other}" for one in extremes for other in (*known, screen_words.HOLD)]
 
     def _error(self) -> list[str]:

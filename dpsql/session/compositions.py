@@ -33,9 +33,9 @@ from dpsql.model.environment import SOURCE_ROWS
 from dpsql.model.private_query import OutputColumn
 from dpsql.plan.composition.ends import HIGH, LOW
 from dpsql.plan.composition.parts import Part
-from dpsql.plan.composition.scalars import written_out
+from dpsql.plan.composition.scalars import hidden_texts, written_out
 from dpsql.receipts.composed_receipt import ReleasedPart, UnitTerms, composed_receipt, renamed, with_outer_notes
-from dpsql.receipts.layout import Layout
+from dpsql.receipts.layout import Layout, passed_domain
 from dpsql.receipts.receipt import Receipt
 from dpsql.receipts.result import Result
 from dpsql.session.around_answers import computed
@@ -160,7 +160,10 @@ class Composed:
             table = self._runner.explained(part.statement, part.options, self._asks)
             waits = [one.scalar for one in part.scalars]
             rows.append((f"part {number}", "query", Part.of("", written_out(part.statement.tree, waits)).sql))
-            rows += [(f"part {number}: {section}", name, value) for section, name, value in table.fetchall()]
+            texts = hidden_texts(part.statement.tree)
+            rows += [
+                (f"part {number}: {section}", texts.get(name, name), value) for section, name, value in table.fetchall()
+            ]
         for unit in plan.requests:
             items = price_together([part for part in parts if part.unit == unit])
             rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
@@ -247,7 +250,7 @@ class Composed:
             named |= dict(zip((f"{LOW}{number}", f"{HIGH}{number}"), ends or (none, none), strict=True))
         return pa.table(named)
 
-    def _layout(self, table: pa.Table) -> Layout:
+    def _layout(self, table: pa.Table, results: Sequence[Result]) -> Layout:
         """Return the layout of the computed table: its keys, and the ends of numbers that pass through."""
         outer = self._plan.outer
         names = [one.name for one in outer.columns]
@@ -259,8 +262,16 @@ class Composed:
             for side, end in enumerate(("low", "high"))
         }
         keys = tuple(name for name, one in zip(names, outer.outputs, strict=False) if one.is_key)
-        has_others = bool(self._plan.composition.frequencies)
-        return Layout(keys, is_cut=False, units=None, ends=pa.table(ends), has_others=has_others)
+        has_others, domains = bool(self._plan.composition.frequencies), dict[str, str]()
+        parts = {part.part.name: result for part, result in zip(self._plan.parts, results, strict=True)}
+        for place in outer.numbers:
+            name = names[place]
+            sources = [
+                (parts[one.part].layout, parts[one.part].columns[one.column]) for one in outer.outputs[place].origins
+            ]
+            if f"low {name}" in ends and (found := passed_domain(sources, ends[f"low {name}"], ends[f"high {name}"])):
+                domains[name], ends[f"unknown {name}"] = found
+        return Layout(keys, is_cut=False, units=None, ends=pa.table(ends), domains=domains, has_others=has_others)
 
     def _passing(self, place: int) -> dict[str, tuple[str, ...]]:
         """Return the columns of a part that pass through the outer statement, each with what it is called there."""
@@ -276,7 +287,11 @@ class Composed:
     def _with_receipt(self, table: pa.Table, results: Sequence[Result]) -> Result:
         """Return the answer with the receipt of all parts."""
         plan = self._plan
-        receipts = [renamed(one.receipt, self._passing(place)) for place, one in enumerate(results) if one.receipt]
+        receipts = [
+            renamed(one.receipt, self._passing(place), hidden_texts(self._statements[place].tree))
+            for place, one in enumerate(results)
+            if one.receipt
+        ]
         if len(receipts) == 1:
             (receipt,) = receipts
         else:
@@ -307,7 +322,7 @@ class Composed:
             reader = None if plan.reader.name == CURATOR else plan.reader.name
             standing = partial(standing_of, plan.state, receipt.unit, receipt.query_hash, reader)
         shown = table.select(list(range(len(plan.outer.columns))))
-        return Result(shown, receipt, self._layout(table), standing)
+        return Result(shown, receipt, self._layout(table, results), standing)
 
     def _terms(self, unit: str, receipts: Sequence[Receipt]) -> UnitTerms:
         """Return the guarantee of all parts of a unit, as they are stored now."""

@@ -47,6 +47,11 @@ EQUAL = {
     "FILTER": "SELECT city, mode(kind) FILTER (WHERE urgent) AS m, histogram(kind) FROM visits GROUP BY city",
     "HAVING and ORDER BY": "SELECT upper(city) AS c, mode(kind) || '!' AS m, count(*) AS n FROM visits WHERE cost > 3 "
     "GROUP BY c HAVING mode(kind) = 'a' AND n > 5 ORDER BY m, n DESC LIMIT 2",
+    "an alias like a key": "SELECT mode(kind) AS city, city AS c, count(*) AS n FROM visits GROUP BY city",
+    "an alias like a key in HAVING": "SELECT mode(kind) AS city, count(*) FROM visits GROUP BY city "
+    "HAVING city = 'Lund' ORDER BY city, lower(city)",
+    "an alias like a value": "SELECT histogram(cost, [10, 20]) AS cost, sum(cost) AS day FROM visits GROUP BY city "
+    "HAVING sum(cost) > 9 AND (day > 9 OR cost IS NULL) ORDER BY day LIMIT 2",
     "HAVING alone": "SELECT mode(urgent) AS m FROM visits HAVING count(*) > 10 AND NOT mode(urgent)",
     "HAVING of a mode": "SELECT city FROM visits GROUP BY city HAVING mode(kind) = 'a' ORDER BY mode(kind), city "
     "LIMIT 1",
@@ -141,12 +146,35 @@ def test_bins_with_a_zone_are_in_the_order_of_utc(session: dpsql.Session) -> Non
     assert list(found.values()) == list(plain.values())
 
 
-def test_ties_go_by_the_order_of_the_values(session: dpsql.Session) -> None:
+def test_ties_go_by_the_order_of_the_keys(session: dpsql.Session) -> None:
     silence(session)
     session.connection.execute("DELETE FROM visits WHERE kind IN ('a', 'd') OR patient > 100")
     session.connection.execute("INSERT INTO visits (patient, kind) SELECT patient, 'd' FROM visits WHERE kind = 'c'")
     session.connection.execute("DELETE FROM visits WHERE kind = 'b'")
     assert session.sql("SELECT mode(kind) FROM visits", **LEVEL).fetchall() == [("c",)]
+    session.sql("CALL dp_domain('visits', 'kind', keys := ['d', 'it''s {', 'c'])")
+    assert session.sql("SELECT mode(kind) FROM visits", **LEVEL).fetchall() == [("d",)]
+
+
+def test_no_line_of_the_screen_is_cut(session: dpsql.Session) -> None:
+    text = (
+        "SELECT city, mode(kind) AS m, count(DISTINCT patient) AS n FROM visits GROUP BY city HAVING n > 5 "
+        "ORDER BY n DESC LIMIT 2"
+    )
+    printed = str(session.sql(text, rho=1))
+    assert "none for some; values may be hidden" in printed
+    assert not any(line.endswith("…") for line in printed.splitlines())
+
+
+def test_a_number_that_is_not_known_has_a_line_beside_mode(session: dpsql.Session) -> None:
+    session.sql("CALL dp_domain('visits', 'city', keys := ['Lund', 'Oslo', 'Ystad', 'Nowhere'])")
+    text = (
+        "SELECT city, mode(kind) AS m, corr(cost, 50 - cost, contribution_bounds_per_row => ((0, 50), (0, 50))) AS c, "
+        "count(*) AS n FROM visits GROUP BY city"
+    )
+    printed = str(session.sql(text, rho=1))
+    assert "NULL" in printed.split("error", maxsplit=1)[0]
+    assert "NULL: no value is known" in printed
 
 
 def test_the_price_is_that_of_the_counts(session: dpsql.Session) -> None:
@@ -200,6 +228,27 @@ REFUSED = {
         "aggregate_argument",
         "Leave DISTINCT out, as in mode(kind).",
     ),
+    "ORDER BY": (
+        "SELECT mode(kind ORDER BY cost) FROM visits",
+        "aggregate_argument",
+        "Leave ORDER BY out, as in mode(kind).",
+    ),
+    "a star": ("SELECT mode(*) FROM visits", "aggregate_argument", "Write mode(x)."),
+    "an interval": (
+        "SELECT city, mode(kind) AS m, dp_interval_low(m) FROM visits GROUP BY city",
+        "aggregate_argument",
+        "Write SELECT city, kind, count(*) FROM visits GROUP BY city, kind.",
+    ),
+    "a window": (
+        "SELECT city, lag(mode(kind)) OVER (ORDER BY city) FROM visits GROUP BY city",
+        "after",
+        "Give it an alias in a subquery, and write the window around it, over that alias.",
+    ),
+    "WITHIN GROUP": (
+        "SELECT mode() WITHIN GROUP (ORDER BY kind) FROM visits",
+        "aggregate",
+        "Write mode(kind).",
+    ),
     "bins of a column": (
         "SELECT histogram(cost, [cost]) FROM visits",
         "aggregate_argument",
@@ -244,6 +293,19 @@ def test_a_refusal_is_free_and_its_hint_is_accepted(session: dpsql.Session, text
     assert session.sql("FROM dp_budget()").fetchall() == before
     if hint.startswith("Write SELECT"):
         assert session.sql(hint.removeprefix("Write ").removesuffix("."), **LEVEL).columns[-1] == "count_star()"
+
+
+def test_messages_and_plans_name_columns_by_the_text(session: dpsql.Session) -> None:
+    with pytest.raises(UnsupportedQueryError, match=r"a part \[…\] of a value is not allowed") as caught:
+        session.sql("SELECT histogram(kind)['a'], count(*) FROM visits", **LEVEL)
+    assert "dpsql" not in str(caught.value)
+    with pytest.raises(UnsupportedQueryError, match=r"as in histogram\(cost, \[10, 20, 30\]\)"):
+        session.sql("SELECT city, histogram(cost) FROM visits GROUP BY city", **LEVEL)
+    text = "SELECT city, mode(kind), count(*), sum(cost) / count(*) AS r FROM visits GROUP BY city"
+    plan = session.sql(f"CALL dp_explain('{text}', rho := 1)").fetchall()
+    assert "dpsql_" not in str(plan)
+    assert "count(*)" in [name for section, name, _ in plan if section == "part 1: expected error"]
+    assert "dpsql_" not in str(receipt_of(session.sql(text, rho=1)))
 
 
 def test_a_unit_within_groups_has_no_mode(session: dpsql.Session) -> None:

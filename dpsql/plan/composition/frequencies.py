@@ -9,8 +9,8 @@ mode and histogram are computed from released counts. Both of one x read one que
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from sqlglot import exp
@@ -20,9 +20,20 @@ from dpsql.model.refusals import Refusals, refuse_combinations
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.operations.trees import map_tree
 from dpsql.plan.composition.bins import bin_of, read_bins
+from dpsql.plan.composition.frequency_calls import (
+    grouped,
+    is_computed,
+    is_frequency,
+    is_of_rows,
+    terms,
+    value_of,
+    with_options,
+    written,
+)
 from dpsql.plan.composition.frequency_columns import called, histogram_of, joined, mode_of
-from dpsql.plan.composition.lift import hidden_prefix, outputs_of, split_around
-from dpsql.sql.clauses import GROUPING_SETS, is_aggregate_call, is_interval_call
+from dpsql.plan.composition.lift import TEXT, hidden_prefix, outputs_of, split_around
+from dpsql.plan.composition.value_facts import ValueFacts
+from dpsql.sql.clauses import GROUPING_SETS, is_interval_call
 from dpsql.sql.column_names import column_name
 
 _FREQUENCIES = "dpsql_frequencies_"
@@ -39,6 +50,7 @@ class Counts:
         node: the first call that reads them.
         hint: the query of the counts by themselves, which is private whatever the values are.
         bins: how DuckDB calls the bins, and the type of these names.
+        example: bins of the value as an example; empty without a call of histogram that has none.
 
     """
 
@@ -48,11 +60,17 @@ class Counts:
     node: exp.Expr
     hint: str
     bins: tuple[list[exp.Expr], str] | None = None
+    example: str = ""
 
     @property
     def called(self) -> str:
         """The name of the column with the counts."""
         return f"count(*) by {unquoted(self.value)}"
+
+    def call_of(self, function: str) -> str:
+        """Return a call of mode or histogram that reads the counts, as text."""
+        ends = f", [{', '.join(map(unquoted, self.ends))}]" if self.ends else ""
+        return f"{function}({unquoted(self.value)}{ends})"
 
     def refuse(self, refusals: Refusals) -> NoReturn:
         """Refuse values without public keys.
@@ -61,15 +79,11 @@ class Counts:
             UnsupportedQueryError: in any case.
 
         """
-        message = f"mode and histogram need public keys of their values, and {unquoted(self.value)} has none."
+        value = unquoted(self.value)
+        also = f"; bins need none, as in histogram({value}, {self.example})" if self.example else ""
+        message = f"mode and histogram need public keys of their values, and {value} has none{also}."
         refusals.refuse("aggregate", self.node, message, self.hint)
         raise AssertionError("a refusal was just raised")
-
-
-_OPTIONS = re.compile(
-    r"\bSELECT\s+(WITH\s+DIFFERENTIAL_PRIVACY(?:\s+OPTIONS\s*\((?:[^()]|\([^()]*\))*\))?)", re.IGNORECASE
-)
-NamesOfBins = Callable[[Counts], tuple[list[exp.Expr], str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,28 +121,22 @@ class Frequencies:
             query.set("hint", hint)
 
 
-def is_frequency(node: exp.Expr) -> bool:
-    """Check that a node is a call of mode or histogram, without its FILTER."""
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower() == "histogram" and len(node.expressions) in (1, 2)
-    return isinstance(node, exp.Mode) and node.args.get("deterministic") is None
-
-
-def with_frequencies(select: exp.Select, refusals: Refusals, names: NamesOfBins) -> Frequencies | None:
+def with_frequencies(select: exp.Select, refusals: Refusals, facts: ValueFacts) -> Frequencies | None:
     """Take a query of rows of units apart. Return None if it has no mode and no histogram.
 
     Args:
         select: the query; it is not changed.
         refusals: collects.
-        names: returns how DuckDB calls the bins of a call, and the type of these names.
+        facts: about values of its rows.
 
     Raises:
         UnsupportedQueryError: mode or histogram is asked for in a form that has no private form.
 
     """
     if not any(map(is_frequency, _outputs(select))):
+        _refuse_forms(select, refusals)
         return None
-    return _Frequencies(select.copy(), refusals, names).taken_apart()
+    return _Frequencies(select.copy(), refusals, facts).taken_apart()
 
 
 def _outputs(select: exp.Select) -> Iterator[exp.Expr]:
@@ -137,13 +145,24 @@ def _outputs(select: exp.Select) -> Iterator[exp.Expr]:
         yield from root.walk(prune=lambda node: isinstance(node, exp.Query | exp.Window | exp.WithinGroup))
 
 
+def _refuse_forms(select: exp.Select, refusals: Refusals) -> None:
+    """Refuse mode as an aggregate of ordered rows, and windows that read mode or histogram: both can be rewritten."""
+    for node in (node for root in outputs_of(select) for node in root.walk()):
+        if isinstance(node, exp.WithinGroup) and isinstance(node.this, exp.Mode):
+            text = f"mode({unquoted(node.expression.expressions[0].this)})"
+            refusals.refuse("aggregate", node, "mode takes its values as an argument here.", f"Write {text}.")
+        if isinstance(node, exp.Window) and not is_frequency(node.this) and any(map(is_frequency, node.walk())):
+            hint = "Give it an alias in a subquery, and write the window around it, over that alias."
+            refusals.refuse("after", node, "a window reads mode or histogram of this query.", hint)
+
+
 @dataclass
 class _Frequencies:
     """Writes the queries that a query with mode or histogram becomes."""
 
     select: exp.Select
     refusals: Refusals
-    names: NamesOfBins
+    facts: ValueFacts
     prefix: str = ""
     found: dict[tuple[str, ...], Counts] = field(default_factory=dict)
 
@@ -154,10 +173,10 @@ class _Frequencies:
         names = self._replace_calls()
         keys = self._write_keys()
         named = [f"{self.prefix}{place}" for place in range(len(keys))]
-        outer, private = split_around(select, self.prefix, dict(zip(named, keys, strict=True)))
+        outer, private = split_around(select, self.prefix, dict(zip(named, keys, strict=True)), self.facts.is_column)
         self._read_counts(outer)
         carried = [item.alias for item in private.expressions]
-        reads_rows = any(map(_is_of_rows, [*outputs_of(private), *private.expressions]))
+        reads_rows = any(map(is_of_rows, [*outputs_of(private), *private.expressions]))
         if reads_rows and not private.expressions:
             # HAVING alone reads rows
             private.set("expressions", [exp.alias_(exp.Count(this=exp.Star()), f"{self.prefix}rows", quoted=True)])
@@ -184,6 +203,15 @@ class _Frequencies:
             refuse("group_by_form", group, "mode and histogram go with one set of keys.", hint)
         if qualify and any(map(is_frequency, qualify.walk())):
             refuse("after", qualify, "QUALIFY names mode or histogram.", "Filter in a query around this one.")
+        _refuse_forms(select, self.refusals)
+        items = {folded(item.alias): item for item in select.expressions if isinstance(item, exp.Alias)}
+        for node in _outputs(select):
+            if is_interval_call(node) and node.expressions:
+                asked = node.expressions[0]
+                asked = items.get(folded(asked.name), asked) if isinstance(asked, exp.Column) else asked
+                call = next(filter(is_frequency, asked.walk()), None)
+                if call is not None:
+                    refuse("aggregate_argument", node, "mode and histogram have no interval.", self._advice(call, None))
 
     def _replace_calls(self) -> tuple[str, ...]:
         """Put queries of one value in the place of the calls; return the names of the columns that have some."""
@@ -212,22 +240,40 @@ class _Frequencies:
 
         return map_tree(root, visit)
 
+    def _advice(self, call: exp.Expr, condition: exp.Expr | None) -> str:
+        """Return the hint to ask for the counts that a call reads."""
+        counts = grouped(self.select, value_of(call), condition)
+        return f"Write {with_options(unquoted(counts), self.refusals.text)}."
+
+    def _check_value(self, call: exp.Expr, function: str) -> None:
+        """Refuse a call whose argument is no value of a row."""
+        value = value_of(call)
+        star = value.this if isinstance(value, exp.Column) else value
+        if isinstance(star, exp.Star):
+            self.refusals.refuse(
+                "aggregate_argument", call, f"{function} counts values of one expression.", f"Write {function}(x)."
+            )
+        if isinstance(value, exp.Distinct | exp.Order):
+            inner = value.expressions[0] if isinstance(value, exp.Distinct) else value.this
+            ends = f", {unquoted(call.expressions[1])}" if len(call.expressions) > 1 else ""
+            message, word = (
+                (f"{function} counts all rows.", "DISTINCT")
+                if isinstance(value, exp.Distinct)
+                else (f"{function} has an order of its own.", "ORDER BY")
+            )
+            text = f"{function}({unquoted(inner)}{ends})"
+            self.refusals.refuse("aggregate_argument", call, message, f"Leave {word} out, as in {text}.")
+
     def _place_of(self, call: exp.Expr, condition: exp.Expr | None) -> exp.Expr:
         """Return what stands for a call until its counts are joined: a query of one column of them."""
-        value = call.expressions[0] if isinstance(call, exp.Anonymous) else call.this
-        function = "histogram" if isinstance(call, exp.Anonymous) else "mode"
-        if isinstance(value, exp.Distinct):
-            text = f"{function}({unquoted(value.expressions[0])})"
-            self.refusals.refuse(
-                "aggregate_argument", call, f"{function} counts all rows.", f"Leave DISTINCT out, as in {text}."
-            )
-        has_bins = isinstance(call, exp.Anonymous) and len(call.expressions) > 1
-        ends = read_bins(call, self.refusals) if has_bins else ()
-        asked = _with_options(unquoted(_grouped(self.select, value, condition)), self.refusals.text)
-        counts = Counts(value, condition, ends, call, f"Write {asked}.")
-        if ends:
-            bins = self.names(counts)
-            counts = replace(counts, ends=tuple(bins[0][:-1]), bins=bins)
+        value, function = value_of(call), "histogram" if isinstance(call, exp.Anonymous) else "mode"
+        self._check_value(call, function)
+        bins: tuple[list[exp.Expr], str] | None = None
+        if isinstance(call, exp.Anonymous) and len(call.expressions) > 1:
+            bins = self.facts.names_of_bins(value, read_bins(call, self.refusals), call)
+        ends = tuple(bins[0][:-1]) if bins else ()
+        example = self.facts.advised_bins(value) if function == "histogram" and not ends else ""
+        counts = Counts(value, condition, ends, call, self._advice(call, condition), bins, example)
         if not (ends or isinstance(value, exp.Column)):
             counts.refuse(self.refusals)
         key = (to_sql(value), to_sql(condition) if condition else "", *map(to_sql, counts.ends))
@@ -243,10 +289,9 @@ class _Frequencies:
         if group is None:
             return []
         if group.args.get("all"):
-            keys = [item.unalias() for item in select.expressions if not _is_computed(item)]
+            keys = [item.unalias() for item in select.expressions if not is_computed(item)]
         else:
-            terms = [one for term in group.expressions for one in _terms(term)]
-            keys = [_written(term, select) for term in terms]
+            keys = [written(one, select) for term in group.expressions for one in terms(term)]
         different = list({to_sql(key): key.copy() for key in keys}.values())
         select.set("group", exp.Group(expressions=[key.copy() for key in different]) if different else None)
         return different
@@ -260,8 +305,9 @@ class _Frequencies:
             table = query.find(exp.Table) if isinstance(query, exp.Select) else None
             if table is None or not table.name.startswith(_FREQUENCIES):
                 return None if isinstance(node, exp.Query) else node
-            source = self._source(int(table.name.removeprefix(_FREQUENCIES)))
-            column = exp.column(f"{self.prefix}{query.expressions[0].name}", table=source, quoted=True)
+            place, function = int(table.name.removeprefix(_FREQUENCIES)), query.expressions[0].name
+            column = exp.column(f"{self.prefix}{function}", table=self._source(place), quoted=True)
+            column.meta[TEXT] = list(self.found.values())[place].call_of(function)
             return exp.alias_(column, node.alias, quoted=True) if node.alias else column
 
         for name in ("where", "order"):
@@ -287,7 +333,7 @@ class _Frequencies:
             query.set("having", None)
             query.set("qualify", None)
             named = {folded(key.name) for key in keys if isinstance(key, exp.Column) and not key.table}
-            aliases = [one for one in query.expressions if folded(one.alias) in named and not _is_computed(one)]
+            aliases = [one for one in query.expressions if folded(one.alias) in named and not is_computed(one)]
             items = [exp.alias_(key.copy(), f"{self.prefix}{i}", quoted=True) for i, key in enumerate(keys)]
             query.set("expressions", [*aliases, *items])
         if one.condition:
@@ -311,10 +357,11 @@ class _Frequencies:
         value, rows = exp.column(f"{self.prefix}value", quoted=True), exp.column(one.called, quoted=True)
         shown = [exp.alias_(exp.column(column, quoted=True), alias, quoted=True) for column, alias in columns.items()]
         histogram = histogram_of(value, rows, one.bins)
+        listed = () if one.ends else self.facts.listed_keys(one.value)
         computed = exp.Select(
             expressions=[
                 *shown,
-                exp.alias_(mode_of(value, rows), f"{self.prefix}mode", quoted=True),
+                exp.alias_(mode_of(value, rows, listed), f"{self.prefix}mode", quoted=True),
                 exp.alias_(histogram, f"{self.prefix}histogram", quoted=True),
             ]
         )
@@ -340,58 +387,3 @@ def _name(item: exp.Expr) -> str:
     if isinstance(item, exp.Alias):
         return name
     return re.sub(r"\[([^][]*)\]", r"list_value(\1)", re.sub(r"\bmode\(", '"mode"(', name))
-
-
-def _with_options(query: str, text: str) -> str:
-    """Return a query with the options of the text that it comes from."""
-    found = _OPTIONS.search(text)
-    return query.replace("SELECT ", f"SELECT {found[1]} ", 1) if found else query
-
-
-def _is_of_rows(root: exp.Expr) -> bool:
-    """Check that an expression has an aggregate of rows, or asks for the interval of one."""
-    return any(is_aggregate_call(node) or is_interval_call(node) for node in root.walk())
-
-
-def _is_computed(item: exp.Expr) -> bool:
-    """Check that an item is no key of GROUP BY ALL: it has an aggregate, or a query."""
-    return _is_of_rows(item) or item.find(exp.Query) is not None
-
-
-def _terms(term: exp.Expr) -> list[exp.Expr]:
-    return list(term.expressions) if isinstance(term, exp.Tuple) else [term.unnest()]
-
-
-def _written(term: exp.Expr, select: exp.Select) -> exp.Expr:
-    """Return a term of GROUP BY as an expression if it is a place in the select list, and else as it is."""
-    is_place = isinstance(term, exp.Literal) and term.is_int and 0 < int(term.name) <= len(select.expressions)
-    return select.expressions[int(term.name) - 1].unalias() if is_place else term
-
-
-def _grouped(select: exp.Select, value: exp.Expr, condition: exp.Expr | None) -> exp.Select:
-    """Return the query that counts the rows of each group and value."""
-    counted = select.copy()
-    group, items = select.args.get("group"), select.expressions
-    terms = [one for term in group.expressions for one in _terms(term)] if group else []
-    aliases = {folded(item.alias): item for item in items if isinstance(item, exp.Alias)}
-    keys = [_written(term, select) for term in terms]
-    if group and group.args.get("all"):
-        keys = [item for item in items if not (_is_computed(item) or any(map(is_frequency, item.walk())))]
-    shown = [
-        aliases.get(folded(key.name), key) if isinstance(key, exp.Column) and not key.table else key for key in keys
-    ]
-    for name in ("having", "qualify", "order", "limit", "offset", "distinct", "hint"):
-        counted.set(name, None)
-    if condition:
-        counted.where(condition.copy(), copy=False)
-    counted.set("expressions", [*(one.copy() for one in shown), value.copy(), exp.Count(this=exp.Star())])
-    counted.set(
-        "group",
-        exp.Group(
-            expressions=[
-                *(one.unalias().copy() if isinstance(one, exp.Alias) else one.copy() for one in keys),
-                value.copy(),
-            ]
-        ),
-    )
-    return counted

@@ -11,19 +11,31 @@ from dpsql.operations.dialect import parse_statement, to_sql
 WRITTEN = "dpsql_written"
 """Mark on the nodes of an outer statement that are computed from counts, and that no text has."""
 
+MOST_LISTED = 1_000
+"""Most keys in whose order mode chooses, because each value is compared with all of them."""
+
 
 def called(name: str) -> exp.TableAlias:
     """Return the name of a source."""
     return exp.TableAlias(this=exp.to_identifier(name))
 
 
-def mode_of(value: exp.Expr, rows: exp.Expr) -> exp.Expr:
-    """Return the value with the most rows, the first of several, or NULL if no value has a count above 0."""
-    return _parsed(
-        "(list({value} ORDER BY {rows} DESC, {value}) FILTER (WHERE {rows} > 0 AND {value} IS NOT NULL))[1]",
-        value,
-        rows,
-    )
+def mode_of(value: exp.Expr, rows: exp.Expr, listed: Sequence[str]) -> exp.Expr:
+    """Return the value with the most rows, the first of several, or NULL if no value has a count above 0.
+
+    Args:
+        value: the value.
+        rows: its count.
+        listed: the declared keys as SQL, in whose order the first is found; else it is that of the values.
+
+    """
+    place = ""
+    if 1 < len(listed) <= MOST_LISTED:
+        keys = ", ".join(listed).replace("{", "{{").replace("}", "}}")
+        place = f"list_position([{keys}], {{value}}), "
+    order = f"{{rows}} DESC, {place}{{value}}"
+    known = "FILTER (WHERE {rows} > 0 AND {value} IS NOT NULL)"
+    return _parsed(f"(list({{value}} ORDER BY {order}) {known})[1]", value, rows)
 
 
 def histogram_of(value: exp.Expr, rows: exp.Expr, bins: tuple[list[exp.Expr], str] | None) -> exp.Expr:

@@ -13,9 +13,9 @@ from enum import Enum
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, UnsupportedQueryError
-from dpsql.model.environment import Environment, TableSchema, folded
+from dpsql.model.environment import Column, Environment, TableSchema, folded
 from dpsql.model.refusals import Refusals
-from dpsql.plan.composition.frequencies import is_frequency
+from dpsql.plan.composition.frequency_calls import is_frequency
 from dpsql.sql.clauses import is_aggregate_call, sources_of
 from dpsql.sql.source.relation import CurrentTables
 from dpsql.sql.source.scope import PrivateInside, Scope
@@ -136,8 +136,8 @@ class QueryRows:
             return Rows.ANSWER
         return Rows.OF_UNITS if found.owner else Rows.PUBLIC
 
-    def type_of(self, value: exp.Expr, select: exp.Select, scope: Scope) -> str:
-        """Return the DuckDB type of an expression of the rows that a query reads.
+    def read_value(self, value: exp.Expr, select: exp.Select, scope: Scope) -> Column | None:
+        """Return the column that an expression of the rows that a query reads would be, or None of an answer.
 
         Raises:
             DpsqlError: it does not bind, or the rows cannot be read.
@@ -150,7 +150,7 @@ class QueryRows:
         own = Refusals(self.refusals.text)
         found = SourceReader(CurrentTables(self.environment, own), own).query(rows, scope.deeper())
         own.raise_if_any()
-        return "" if isinstance(found, PrivateInside) else found.shown[0].type
+        return None if isinstance(found, PrivateInside) else found.shown[0]
 
     def naming(self, query: exp.Expr, scope: Scope) -> Scope:
         """Return the scope of a query that may name others, which are kept as they were written."""

@@ -6,19 +6,26 @@ the outer one divides. `lift` writes both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from dpsql.model.environment import folded
 from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import unquoted
 from dpsql.operations.trees import map_tree
 from dpsql.sql.clauses import conjuncts, is_aggregate_call
 from dpsql.sql.column_names import column_name
 
+IsColumn = Callable[[exp.Column], bool]
+"""Checks that a name is that of a column of the rows, whatever the aliases are."""
 HIDDEN = "dpsql_value_"
+TEXT = "hidden_text"
+"""Mark on columns with hidden names: what the text has in their place."""
 _OUTPUTS = ("having", "qualify", "order")
+_MOVED = "moved"
+"""Mark on names that mean an output that is computed around a private query."""
 
 
 def queries_in(select: exp.Select) -> Iterator[exp.Query]:
@@ -89,12 +96,13 @@ def _keys_among(select: exp.Select) -> list[exp.Expr]:
     return found
 
 
-def lift(select: exp.Select, refusals: Refusals) -> tuple[exp.Select, exp.Select] | None:
+def lift(select: exp.Select, refusals: Refusals, is_column: IsColumn) -> tuple[exp.Select, exp.Select] | None:
     """Split a private query whose outputs name other queries.
 
     Args:
         select: the query; it is not changed.
         refusals: collects.
+        is_column: finds out if a name means a column of the rows.
 
     Returns:
         What is computed around it, and the private query without it; the first reads the second as a subquery. Neither
@@ -109,7 +117,7 @@ def lift(select: exp.Select, refusals: Refusals) -> tuple[exp.Select, exp.Select
     qualify = select.args.get("qualify")
     if qualify and qualify.find(exp.Query):
         refusals.refuse("after", qualify, "QUALIFY names another query.", "Filter in a query around this one.")
-    return split_around(select.copy(), hidden_prefix(select), {})
+    return split_around(select.copy(), hidden_prefix(select), {}, is_column)
 
 
 def hidden_prefix(select: exp.Select) -> str:
@@ -120,16 +128,19 @@ def hidden_prefix(select: exp.Select) -> str:
     return prefix
 
 
-def split_around(select: exp.Select, prefix: str, hidden: Mapping[str, exp.Expr]) -> tuple[exp.Select, exp.Select]:
+def split_around(
+    select: exp.Select, prefix: str, hidden: Mapping[str, exp.Expr], is_column: IsColumn
+) -> tuple[exp.Select, exp.Select]:
     """Return what is computed around a private query, and the private query without it.
 
     Args:
         select: the query, which becomes the private one.
         prefix: begins hidden names.
         hidden: expressions that the private query shows in any case, by hidden names.
+        is_column: finds out if a name means a column of the rows.
 
     """
-    return _Lift(select, prefix, dict(hidden)).split()
+    return _Lift(select, prefix, dict(hidden), is_column).split()
 
 
 @dataclass
@@ -138,7 +149,8 @@ class _Lift:
 
     private: exp.Select
     prefix: str
-    hidden: dict[str, exp.Expr] = field(default_factory=dict)
+    hidden: dict[str, exp.Expr]
+    is_column: IsColumn
     moved: set[str] = field(default_factory=set)
 
     def split(self) -> tuple[exp.Select, exp.Select]:
@@ -147,6 +159,7 @@ class _Lift:
         private.set("with_", None)
         items = list(private.expressions)
         self.moved = {folded(item.alias) for item in items if isinstance(item, exp.Alias) and item.find(exp.Query)}
+        self._read_aliases()
         shown, kept = [], []
         for item in items:
             name = column_name(item)
@@ -175,12 +188,52 @@ class _Lift:
         outer.set("from_", exp.From(this=exp.Subquery(this=private, alias=exp.TableAlias(this=exp.to_identifier("a")))))
         return outer, private
 
+    def _read_aliases(self) -> None:
+        """Mark the names that mean moved outputs, and write out aliases that hide columns in HAVING and ORDER BY.
+
+        As in DuckDB, a column goes before an alias in the select list and in aggregates of HAVING. Elsewhere in HAVING
+        it does if it is a key. An alias that is a whole term of ORDER BY goes first.
+        """
+        private = self.private
+        aliases = {folded(item.alias): item.this for item in private.expressions if isinstance(item, exp.Alias)}
+        group = private.args.get("group")
+        grouped = [*group.expressions, *(item.unalias() for item in _keys_among(private))] if group else []
+        keys = {folded(one.name) for one in grouped if isinstance(one, exp.Column)}
+
+        def read(root: exp.Expr, clause: str) -> exp.Expr:
+            def visit(node: exp.Expr) -> exp.Expr | None:
+                if isinstance(node, exp.Query):
+                    return None
+                if is_aggregate_call(node) and clause == "having":
+                    read(node, "")
+                    return None
+                if not isinstance(node, exp.Column) or node.table or folded(node.name) not in aliases:
+                    return node
+                name = folded(node.name)
+                is_first = (clause == "having" and name not in keys) or isinstance(node.parent, exp.Ordered)
+                is_column = self.is_column(node)
+                if is_column and not is_first:
+                    return None
+                if name in self.moved:
+                    node.meta[_MOVED] = True
+                elif is_column:
+                    return exp.paren(aliases[name])
+                return None
+
+            return map_tree(root, visit)
+
+        items = [read(item, "") for item in private.expressions]
+        for clause in ("having", "order"):
+            if private.args.get(clause):
+                private.set(clause, read(private.args[clause].copy(), clause))
+        private.set("expressions", items)
+
     def _stays_outside(self, node: exp.Expr) -> bool:
         """Check that an expression names another query, or an output that does."""
         return any(isinstance(one, exp.Query) or self._is_moved(one) for one in node.walk())
 
     def _is_moved(self, node: exp.Expr) -> bool:
-        return isinstance(node, exp.Column) and not node.table and folded(node.name) in self.moved
+        return bool(node.meta.get(_MOVED))
 
     def _outside(self, root: exp.Expr) -> exp.Expr:
         """Return an expression in which the outermost parts without other queries are columns of the private query."""
@@ -192,7 +245,9 @@ class _Lift:
                 return node
             if not any(isinstance(one, exp.Column | exp.AggFunc | exp.Anonymous | exp.Star) for one in node.walk()):
                 return None
-            return exp.column(self._column(node), quoted=True)
+            column = exp.column(self._column(node), quoted=True)
+            column.meta[TEXT] = unquoted(node)
+            return column
 
         return map_tree(root, visit)
 

@@ -17,9 +17,10 @@ from dpsql.errors import SchemaError
 from dpsql.model.environment import SOURCE_ROWS, Column, Environment
 from dpsql.model.private_query import OutputColumn
 from dpsql.model.refusals import Refusals
-from dpsql.operations.dialect import quote, span_of, to_sql
+from dpsql.operations.dialect import quote, span_of, to_sql, unquoted
 from dpsql.plan.composition.ends import HIGH, LOW, Origin, Output, trace, with_ends
 from dpsql.plan.composition.frequency_columns import WRITTEN
+from dpsql.plan.composition.lift import TEXT
 from dpsql.plan.composition.series import is_series
 from dpsql.sql.around_queries import QUERY_PARTS, is_quantile
 from dpsql.sql.outer_literals import check_outer_literals
@@ -147,11 +148,12 @@ def read_outer(
         is_known = isinstance(node, _PARTS) or is_quantile(node) or id(node) in series or node.meta.get(WRITTEN)
         if not is_known:
             check_node(node, refusals)
+    refusals.found[before:] = [replace(one, message=_as_written(one.message, outer)) for one in refusals.found[before:]]
     refusals.raise_if_any(before)
     try:
         shown = _bound(outer, sources, environment)
     except SchemaError as error:
-        raise SchemaError(str(error), span=span_of(outer, refusals.text)) from None
+        raise SchemaError(_as_written(str(error), outer), span=span_of(outer, refusals.text)) from None
     columns = tuple(OutputColumn(name, quote(name), kind) for name, kind in shown)
     known = {source.name: source.outputs for source in sources}
     outputs = tuple(trace(outer, known) or ())
@@ -168,6 +170,14 @@ def read_outer(
         has_ends=bool(widened),
         picks=picks_numbers(outer, numbers),
     )
+
+
+def _as_written(message: str, outer: exp.Query) -> str:
+    """Return a message in which columns with hidden names are called as in the text."""
+    texts = {unquoted(column): column.meta[TEXT] for column in outer.find_all(exp.Column) if TEXT in column.meta}
+    for name in sorted(texts, key=len, reverse=True):
+        message = message.replace(name, texts[name])
+    return message
 
 
 def _bound(outer: exp.Query, sources: Sequence[Source], environment: Environment) -> list[tuple[str, str]]:

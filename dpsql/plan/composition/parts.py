@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from sqlglot import exp
 
 from dpsql.model.environment import Environment, TableSchema, folded
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql
-from dpsql.plan.composition.bins import names_of_bins
 from dpsql.plan.composition.frequencies import Counts, Frequencies, with_frequencies
 from dpsql.plan.composition.kinds import QueryRows, Rows
 from dpsql.plan.composition.lift import lift, queries_in
 from dpsql.plan.composition.public_values import Values, values_of
 from dpsql.plan.composition.scalars import Filling, Scalar, filled
 from dpsql.plan.composition.series import is_series
+from dpsql.plan.composition.value_facts import ValueFacts
 from dpsql.plan.composition.values_inside import put_values
 from dpsql.sql.around_queries import drop_unused, with_needed
 from dpsql.sql.clauses import is_plain_table, sources_of
@@ -222,12 +221,13 @@ class _Composer:
 
     def _release_private(self, select: exp.Select, scope: Scope, inner: Scope) -> Rows:
         """Replace a query of rows of units by a reading of its answer, and by what is computed around it."""
-        if counted := with_frequencies(select, self.refusals, partial(self._names_of_bins, select, inner)):
+        facts = ValueFacts(self.rows, select, inner)
+        if counted := with_frequencies(select, self.refusals, facts):
             return self._release_frequencies(select, counted, inner)
         tree = with_needed(select, scope.named)
         put = put_values(tree, self.rows, self._public, self._wait)
         self.has_values |= put.has_values
-        lifted = lift(tree, self.refusals)
+        lifted = lift(tree, self.refusals, facts.is_column)
         if lifted is None:
             self._add_part(tree, select, put.waits)
             return Rows.OF_UNITS
@@ -258,11 +258,6 @@ class _Composer:
                 self.counted.append(CountedValues(name, counts, Part.of("", with_needed(alone, inner.named))))
         self._release_inside(found.outer, inner)
         return Rows.ANSWER
-
-    def _names_of_bins(self, select: exp.Select, inner: Scope, counts: Counts) -> tuple[list[exp.Expr], str]:
-        """Return how DuckDB calls the bins of values of a query, and the type of these names."""
-        kind, bind = self.rows.type_of(counts.value, select, inner), self.environment.schemas.bind_after
-        return names_of_bins(counts.ends, kind, bind, counts.node, self.refusals)
 
     def _public(self, query: exp.Query) -> Values:
         """Return the rows of a public query that stands by itself."""

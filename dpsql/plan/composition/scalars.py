@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.operations.dialect import unquoted
 from dpsql.plan.composition.lift import HIDDEN
 from dpsql.sql.source.listed_rows import IDENTITY
 
@@ -80,6 +81,12 @@ def filled(tree: exp.Query, fillings: Mapping[str, Filling]) -> exp.Query:
             values.set("expressions", [exp.Tuple(expressions=[exp.cast(literal, filling.type, dialect="duckdb")])])
             values.meta[IDENTITY] = filling.identity
     return tree
+
+
+def hidden_texts(tree: exp.Query) -> dict[str, str]:
+    """Return the expressions of a private query that have hidden names, as text, by these names."""
+    hidden = (one for one in tree.find_all(exp.Alias) if one.alias.startswith(HIDDEN))
+    return {one.alias: unquoted(one.this) for one in hidden}
 
 
 def written_out(tree: exp.Query, scalars: Sequence[Scalar] = ()) -> exp.Query:

@@ -96,6 +96,11 @@ class PolicyView:
         domain = self.policy.domain(canonical, column)
         return bool(domain and (domain.keys or domain.keys_from))
 
+    def listed_keys(self, canonical: str, column: str) -> tuple[str, ...]:
+        """Return the keys that are declared for a column as literals, in their order; none if a table lists them."""
+        domain = self.policy.domain(canonical, column)
+        return domain.keys or () if domain else ()
+
     def order(self, canonical: str, column: str) -> tuple[str, ...]:
         """Return the members of a column's ENUM type in their declared order, or nothing if none is declared."""
         domain = self.policy.domain(canonical, column)
