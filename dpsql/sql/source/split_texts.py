@@ -20,6 +20,7 @@ from dpsql.sql.clauses import Clauses, qualifier_of
 from dpsql.sql.names import resolve_names
 from dpsql.sql.row_types import check_expressions, uses_of
 from dpsql.sql.source.borders import bordered, hides_joins
+from dpsql.sql.source.join_rows import MOST_MATCHES
 from dpsql.sql.source.relation import Relation, fresh
 from dpsql.sql.source.row_bounds import multiplied
 from dpsql.sql.source.scope import named_by
