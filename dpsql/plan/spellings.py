@@ -107,7 +107,8 @@ def _is_quantile(call: exp.Anonymous) -> bool:
 
 def _percentile(group: exp.WithinGroup, form: _Form) -> exp.Expr | None:
     """Return the quantile that a percentile WITHIN GROUP is; None if the call has another form."""
-    call, terms = group.this, group.expression.expressions
+    # WITHIN GROUP () has no order
+    call, terms = group.this, group.expression.expressions if group.expression else []
     function = _SHARES.get(type(call), "")
     parts = [call.this, call.args.get("expression")] if function else list(call.expressions)
     if isinstance(call, exp.Anonymous) and _is_quantile(call):

@@ -135,12 +135,12 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("regr_count", "Write count({0}) FILTER (WHERE {1} IS NOT NULL{also}).", "regr_count(cost, n)"),
     Hint(
         "regr_sxx",
-        "Write var_pop({1}) FILTER (WHERE {0} IS NOT NULL{also}), times the number of its rows.",
+        "Write var_pop({1}) FILTER (WHERE {0} IS NOT NULL{also}) * count({1}) FILTER (WHERE {0} IS NOT NULL{also}).",
         "regr_sxx(n, cost)",
     ),
     Hint(
         "regr_syy",
-        "Write var_pop({0}) FILTER (WHERE {1} IS NOT NULL{also}), times the number of its rows.",
+        "Write var_pop({0}) FILTER (WHERE {1} IS NOT NULL{also}) * count({0}) FILTER (WHERE {1} IS NOT NULL{also}).",
         "regr_syy(cost, n)",
     ),
     Hint(
@@ -173,7 +173,11 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("var varsamp", "Write var_samp({0}){filter}.", "var(cost)", _NO_SUCH),
     Hint("varp varpop", "Write var_pop({0}){filter}.", "varp(cost)", _NO_SUCH),
     Hint("every", "Write bool_and({0}){filter}.", "every(n > 3)", _NO_SUCH),
-    Hint("regr_sxy", "Write covar_pop({0}, {1}){filter}, times the number of its rows.", "regr_sxy(cost, n)"),
+    Hint(
+        "regr_sxy",
+        "Write covar_pop({0}, {1}){filter} * count({0}) FILTER (WHERE {1} IS NOT NULL{also}).",
+        "regr_sxy(cost, n)",
+    ),
 )
 """Rows of aggregates: those of DuckDB, and names that other databases have."""
 

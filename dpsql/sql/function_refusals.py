@@ -19,7 +19,7 @@ from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import PrivateDuckDB, parse_statement, text_literal, unquoted, written
 from dpsql.operations.option_place import options_error
-from dpsql.sql.clauses import AGGREGATE_NAMES, PRIVATE_AGGREGATES, is_aggregate_call, is_interval_call
+from dpsql.sql.clauses import AGGREGATE_NAMES, PRIVATE_AGGREGATES, called_with, is_aggregate_call, is_interval_call
 from dpsql.sql.function_hints import AGGREGATE_HINTS, OTHER_ROW, ROW_HINTS, Hint
 from dpsql.sql.row_rules import DATE_PARTS
 
@@ -41,6 +41,9 @@ _ATOMS = (exp.Column, exp.Literal, exp.Func, exp.Paren, exp.Boolean, exp.Null)
 _VALUE = (exp.Order, exp.Distinct)
 _OF_A_ROW = ("contribution_bounds_per_row", "weight")
 _NAMED = (exp.Kwarg, exp.PropertyEQ)
+_SHARES = (exp.Literal, exp.Array)
+_QUANTILES = ("quantile", "quantile_cont", "quantile_disc", "approx_quantile")
+_PERCENTILES = ("percentile_cont", "percentile_disc", "percentile", "percentile_approx", "approx_percentile")
 ANSWERED_OTHERWISE = ("approx_count_distinct", "histogram", "mode", "percentile_cont", "percentile_disc")
 """Aggregates that have an answer, as other aggregates or in a query of their own."""
 
@@ -97,8 +100,8 @@ def _inner_call(call: exp.Expr) -> exp.Expr:
     """Return the function of a call that has IGNORE NULLS or WITHIN GROUP, with the ordered value as an argument."""
     ordered: list[exp.Expr] = []
     while isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup | exp.Window):
-        if isinstance(call, exp.WithinGroup):
-            ordered = [term.this for term in call.expression.expressions if isinstance(term, exp.Ordered)]
+        order = call.args.get("expression") if isinstance(call, exp.WithinGroup) else None
+        ordered = [term.this for term in order.expressions if isinstance(term, exp.Ordered)] if order else ordered
         call = call.this
     if not ordered:
         return call
@@ -176,8 +179,16 @@ def refused_call(node: exp.Expr, known: Sequence[str] = ()) -> tuple[str, str]:
 
     """
     condition = unquoted(node.expression.this) if isinstance(node, exp.Filter) else ""
-    call = _inner_call(node.this if isinstance(node, exp.Filter) else node)
+    outside = node.this if isinstance(node, exp.Filter) else node
+    call = _inner_call(outside)
     name, arguments = called_name(call), _arguments(call)
+    if name in AGGREGATE_NAMES and isinstance(outside, exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        return _refused_around(node, outside)
+    if name in _PERCENTILES:
+        arguments = _value_first(arguments)
+        if isinstance(arguments[0], _SHARES):
+            message = f"{name}() takes a share, and one value in WITHIN GROUP (ORDER BY …)."
+            return message, f"Name a value, as in {called_with(node, 'quantile_cont', 'x', unquoted(arguments[0]))}."
     row = hint_of(name, sum(not isinstance(one, _NAMED) for one in arguments)) or OTHER_ROW
     hint = _filled(row.hint, name, arguments, condition)
     if row is OTHER_ROW and isinstance(call, exp.Anonymous):
@@ -187,6 +198,31 @@ def refused_call(node: exp.Expr, known: Sequence[str] = ()) -> tuple[str, str]:
         hint = meant or hint
     is_called = isinstance(call, exp.Anonymous) or "written" in call.meta
     return row.message.format(f"{name}()" if is_called else written(call)), hint
+
+
+def _value_first(arguments: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """Return value and share of a percentile. One half stands for an empty list of shares, and for none."""
+    shares = [one for one in arguments if isinstance(one, _SHARES)]
+    values = [one for one in arguments if not isinstance(one, _SHARES)]
+    half = exp.Literal.number("0.5")
+    return [*values, *(half if isinstance(one, exp.Array) and not one.expressions else one for one in shares)] or [half]
+
+
+def _refused_around(node: exp.Expr, group: exp.Expr) -> tuple[str, str]:
+    """Return message and hint of an answered aggregate with WITHIN GROUP or IGNORE NULLS, which it does not take."""
+    inner = group
+    while isinstance(inner, exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
+        inner = inner.this
+    name, arguments = called_name(inner), list(map(unquoted, _arguments(inner)))
+    order = group.args.get("expression") if isinstance(group, exp.WithinGroup) else None
+    if len(arguments) == 1 and name in _QUANTILES:
+        terms = [unquoted(term.this) for term in order.expressions] if order else []
+        value = terms[0] if terms else "x"
+        cure = called_with(node, name, value, *arguments)
+        message = f"{name}() takes one value in WITHIN GROUP (ORDER BY …)."
+        return message, f"Write {cure}." if terms else f"Name a value, as in {cure}."
+    words = "WITHIN GROUP" if isinstance(group, exp.WithinGroup) else "IGNORE NULLS and RESPECT NULLS"
+    return f"{name}() does not take {words}.", f"Write {called_with(node, name, *arguments)}."
 
 
 def meant_aggregate(call: exp.Expr) -> str:

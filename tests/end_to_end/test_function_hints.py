@@ -20,7 +20,7 @@ from dpsql.sql.row_rules import allowed_functions
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.cures import Question, cures_of, mended
 
-MOST_LETTERS = 120
+MOST_LETTERS = 130
 """Most letters of message and hint together, for arguments that are short names."""
 CLASSES = {name for name, one in vars(exp).items() if isinstance(one, type) and issubclass(one, exp.Expr)}
 """Names of classes of the parser."""
