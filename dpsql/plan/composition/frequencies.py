@@ -335,7 +335,7 @@ def _name(item: exp.Expr) -> str:
     name = column_name(item)
     if isinstance(item, exp.Alias):
         return name
-    return re.sub(r"\[([^][]*)\]", r"list_value(\1)", re.sub(r"\bmode\(", '"mode"(', name))
+    return re.sub(r"(?<![\w)\]\"])\[([^][]*)\]", r"list_value(\1)", re.sub(r"\bmode\(", '"mode"(', name))
 
 
 def _with_options(query: str, text: str) -> str:

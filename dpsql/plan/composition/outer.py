@@ -21,7 +21,7 @@ from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.plan.composition.ends import HIGH, LOW, Origin, Output, trace, with_ends
 from dpsql.plan.composition.frequency_columns import WRITTEN
 from dpsql.plan.composition.series import is_series
-from dpsql.sql.around_queries import QUERY_PARTS, is_quantile
+from dpsql.sql.around_queries import QUERY_PARTS, is_quantile, name_truths
 from dpsql.sql.outer_literals import check_outer_literals
 from dpsql.sql.picked_rows import picks_numbers
 from dpsql.sql.row_rules import check_node
@@ -142,6 +142,7 @@ def read_outer(
         refusals.add(
             "after", tables[_MOST_READINGS], f"answers are read at most {_MOST_READINGS} times.", "Ask in steps."
         )
+    name_truths(outer)
     series = {id(part) for node in outer.walk() if is_series(node) for part in node.walk()}
     for node in outer.walk():
         is_known = isinstance(node, _PARTS) or is_quantile(node) or id(node) in series or node.meta.get(WRITTEN)
