@@ -240,6 +240,14 @@ def _is_selected(node: exp.Expr) -> bool:
     return isinstance(node.find_ancestor(exp.Where, exp.Having, exp.Filter, exp.Group, exp.Select), exp.Select)
 
 
+def _hint_of_split(node: exp.Expr) -> str:
+    """Return the hint to split texts in a subquery, and to group around it."""
+    split = node.find(exp.Split)
+    text, separator = (unquoted(split.this), unquoted(split.expression)) if split else ("s", "'|'")
+    rows = f"SELECT unnest(string_split({text}, {separator})) AS part FROM t"
+    return f"Group around a subquery, as in SELECT part, count(*) FROM ({rows}) GROUP BY part."
+
+
 def refuse_row_function(node: exp.Expr, refusals: Refusals, known: Sequence[str]) -> None:
     """Note the refusal of a function in an expression over rows or groups.
 
@@ -251,6 +259,8 @@ def refuse_row_function(node: exp.Expr, refusals: Refusals, known: Sequence[str]
     """
     if is_interval_call(node):
         refusals.add("row_function", node, f"{written(node)} is not allowed inside a private query.", _OF_GROUPS)
+    elif isinstance(node, exp.Explode | exp.Unnest):
+        refusals.add("row_function", node, "unnest() makes several rows of one.", _hint_of_split(node))
     elif (is_aggregate := isinstance(node, exp.AggFunc) or _is_aggregate(called_name(node))) and _is_selected(node):
         hint = refused_call(node, known)[1]
         refusals.add("row_function", node, f"{written(node)} has no form around an answer.", hint)

@@ -166,12 +166,9 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
 
             check_pattern(node, refusals)
     else:
-        refusals.add(
-            "row_syntax",
-            node,
-            f"{written(node)} is not allowed inside a private query.",
-            "Use columns, literals, comparisons, arithmetic, CASE and the listed functions.",
-        )
+        from dpsql.sql.syntax_hints import refused_syntax  # noqa: PLC0415 — only if a text is refused
+
+        refusals.add("row_syntax", node, *refused_syntax(node))
 
 
 DATE_PARTS = frozenset(
