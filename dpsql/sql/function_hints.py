@@ -166,6 +166,12 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
         "Write count(DISTINCT {0}){filter}.",
         "ndv(city)",
     ),
+    Hint(
+        "approx_count_distinct/2",
+        "Write count(DISTINCT concat({0}, ' ', {1})){filter}.",
+        "approx_count_distinct(city, code)",
+        "{} takes one value.",
+    ),
     Hint("sumif sum_if", "Write sum({0}) FILTER (WHERE {1}{also}).", "sumif(cost, n > 3)", _NO_SUCH),
     Hint("avgif avg_if averageif", "Write avg({0}) FILTER (WHERE {1}{also}).", "avgif(cost, n > 3)", _NO_SUCH),
     Hint("stddevsamp", "Write stddev_samp({0}){filter}.", "stddevsamp(cost)", _NO_SUCH),

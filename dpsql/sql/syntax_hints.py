@@ -45,3 +45,13 @@ def _refused_quantile(quantiles: list[exp.Expr], place: int) -> tuple[str, str]:
     message = "an element of a list of quantiles is not taken here."
     chosen = quantiles[place - 1 if place > 0 else place] if 0 < abs(place) <= len(quantiles) else quantiles[0]
     return message, f"Write {unquoted(chosen)}: all quantiles of one value cost as much as one."
+
+
+def cure_of_literal(node: exp.Expr) -> str:
+    """Return the hint to write the format of strftime after the time; empty for any other node."""
+    form = node.this.unnest() if isinstance(node, exp.TimeToStr) else None
+    while isinstance(form, exp.Cast):
+        form = form.this
+    if not isinstance(form, exp.Literal) or not form.is_string or "%" not in form.name:
+        return ""
+    return f"Write strftime({unquoted(node.args['format'])}, {text_literal(form.name)})."
