@@ -39,6 +39,8 @@ _NO_SUCH = "DuckDB has no function {}."
 _NO_FORM = "there is no {}."
 _GROUPS = "Write {0}, count(*){filter} with GROUP BY {0}."
 _DECIDES = "{} has no private form: one row decides it."
+LIST_OF_ROWS = "List the rows, as in JOIN (VALUES (DATE '2024-01-31')) AS c(m), or join a public table of them."
+"""Hint for rows of a series."""
 _COLUMN = "Ask the curator for a column of it."
 
 AGGREGATE_HINTS: tuple[Hint, ...] = (

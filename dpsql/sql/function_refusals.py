@@ -20,7 +20,7 @@ from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import PrivateDuckDB, parse_statement, text_literal, unquoted, written
 from dpsql.operations.option_place import options_error
 from dpsql.sql.clauses import AGGREGATE_NAMES, PRIVATE_AGGREGATES, called_with, is_aggregate_call, is_interval_call
-from dpsql.sql.function_hints import AGGREGATE_HINTS, OTHER_ROW, ROW_HINTS, Hint
+from dpsql.sql.function_hints import AGGREGATE_HINTS, LIST_OF_ROWS, OTHER_ROW, ROW_HINTS, Hint
 from dpsql.sql.row_rules import DATE_PARTS
 
 _OF_GROUPS = (
@@ -241,7 +241,9 @@ def _is_selected(node: exp.Expr) -> bool:
 
 
 def _hint_of_split(node: exp.Expr) -> str:
-    """Return the hint to split texts in a subquery, and to group around it."""
+    """Return the hint to split texts in a subquery, and to group around it; of a series to list its rows."""
+    if node.find(exp.GenerateSeries):
+        return LIST_OF_ROWS
     split = node.find(exp.Split)
     text, separator = (unquoted(split.this), unquoted(split.expression)) if split else ("s", "'|'")
     rows = f"SELECT unnest(string_split({text}, {separator})) AS part FROM t"

@@ -144,10 +144,14 @@ def read_outer(
         )
     name_truths(outer)
     series = {id(part) for node in outer.walk() if is_series(node) for part in node.walk()}
-    for node in outer.walk():
+    left: set[int] = set()
+    for node in outer.walk(prune=lambda node: id(node) in left):
         is_known = isinstance(node, _PARTS) or is_quantile(node) or id(node) in series or node.meta.get(WRITTEN)
+        noted = len(refusals.found)
         if not is_known:
             check_node(node, refusals)
+        if len(refusals.found) > noted:
+            left.add(id(node))
     refusals.raise_if_any(before)
     try:
         shown = _bound(outer, sources, environment)
