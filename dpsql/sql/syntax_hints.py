@@ -22,10 +22,10 @@ def refused_syntax(node: exp.Expr) -> tuple[str, str]:
     message = f"{written(node)} is not allowed inside a private query."
     value = unquoted(node.this) if isinstance(node.this, exp.Expr) else ""
     if isinstance(node, exp.SimilarTo):
-        return message, f"Write regexp_full_match({value}, {unquoted(node.expression)})."
+        return message, f"Use regexp_full_match({value}, {unquoted(node.expression)}) in its place."
     if isinstance(node, exp.Glob) and not _NO_GLOB.search(node.expression.name):
         pattern = node.expression.name.replace("*", "%").replace("?", "_")
-        return message, f"Write {value} LIKE {text_literal(pattern)} in its place."
+        return message, f"Use {value} LIKE {text_literal(pattern)} in its place."
     place = _PLACE.search(unquoted(node)) if isinstance(node, exp.Bracket) else None
     if place is None:
         return message, _LISTED
@@ -34,9 +34,9 @@ def refused_syntax(node: exp.Expr) -> tuple[str, str]:
         return _refused_quantile(listed.expressions, int(place[1]))
     if isinstance(node.this, exp.Split):
         text, separator = unquoted(node.this.this), unquoted(node.this.expression)
-        return "a row has no lists here.", f"Write split_part({text}, {separator}, {place[1]})."
+        return "a row has no lists here.", f"Use split_part({text}, {separator}, {place[1]}) in its place."
     if isinstance(node.this, exp.Column):
-        return message, f"Write substring({value}, {place[1]}, 1) for a letter of a text."
+        return message, f"Use substring({value}, {place[1]}, 1) for a letter of a text."
     return message, _LISTED
 
 
@@ -44,7 +44,7 @@ def _refused_quantile(quantiles: list[exp.Expr], place: int) -> tuple[str, str]:
     """Return message and hint for one element of a list of quantiles."""
     message = "an element of a list of quantiles is not taken here."
     chosen = quantiles[place - 1 if place > 0 else place] if 0 < abs(place) <= len(quantiles) else quantiles[0]
-    return message, f"Write {unquoted(chosen)}: all quantiles of one value cost as much as one."
+    return message, f"Use {unquoted(chosen)}: all quantiles of one value cost as much as one."
 
 
 def cure_of_literal(node: exp.Expr) -> str:
