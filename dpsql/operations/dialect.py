@@ -98,6 +98,7 @@ class PrivateParser(DuckDBParser):
         **DuckDBParser.FUNCTIONS,
         **{spelling: _builder(name, node) for name, node, spellings in AGGREGATE_NODES for spelling in spellings},
         **{name.upper(): _builder(name) for name in (*CALLED_BY_NAME, *_BY_NAME)},
+        "APPROX_COUNT_DISTINCT": _builder("approx_count_distinct", exp.ApproxDistinct),
     }
 
     QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {

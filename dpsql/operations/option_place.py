@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 
@@ -11,6 +12,7 @@ from dpsql.errors import ParseError
 from dpsql.operations.spans import span_at
 
 _CLAUSE = "WITH DIFFERENTIAL_PRIVACY"
+_APART = re.compile(r"(?<=WITH )DIFFERENTIAL\s+PRIVACY(?=\s)", re.IGNORECASE)
 _BEGINS = re.compile(r"\s*WITH\s+DIFFERENTIAL_PRIVACY\b", re.IGNORECASE)
 
 
@@ -23,6 +25,12 @@ def options_error(text: str, tokens: Sequence[Token], parse: Callable[[str], obj
         parse: parses a text, or raises ParseError.
 
     """
+    if apart := _APART.search(text):
+        joined = f"{text[: apart.start()]}DIFFERENTIAL_PRIVACY{text[apart.end() :]}"
+        with contextlib.suppress(ParseError):
+            parse(joined)
+            message = "DIFFERENTIAL_PRIVACY is one word."
+            return ParseError(message, span_at(text, *apart.span()), hint=f"Write {joined}.")
     found = _moved_options(tokens, text)
     if not found:
         return None

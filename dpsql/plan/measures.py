@@ -49,13 +49,24 @@ def read_aggregates(
             {"running totals"}, measured_things(aggregates) | {"HAVING"}, resolved.having, source.refusals
         )
     if not (calls or resolved.keys or any(is_interval_call(node) for root in resolved.outputs for node in root.walk())):
-        source.refusals.add(
-            "no_aggregate",
-            resolved.outputs[0],
-            "a query without an aggregate would release rows as they are.",
-            "Ask for count(*), sum(…) or avg(…), or for keys alone, as in SELECT DISTINCT city.",
-        )
+        _refuse_rows(resolved, source)
     return aggregates
+
+
+def _refuse_rows(resolved: ResolvedSelect, source: AggregateSource) -> None:
+    """Note that a query has no aggregate, unless it calls one by a wrong name, which is refused already."""
+    from dpsql.sql.function_refusals import meant_aggregate  # noqa: PLC0415 — only if a text is refused
+
+    nodes = (node for root in resolved.outputs for node in root.walk())
+    is_refused = any(refusal.code == "row_function" for refusal in source.refusals.found)
+    if is_refused and any(map(meant_aggregate, nodes)):
+        return
+    source.refusals.add(
+        "no_aggregate",
+        resolved.outputs[0],
+        "a query without an aggregate would release rows as they are.",
+        "Ask for count(*), sum(…) or avg(…), or for keys alone, as in SELECT DISTINCT city.",
+    )
 
 
 def _read_aggregate(source: AggregateSource, node: exp.Expr) -> Aggregate:

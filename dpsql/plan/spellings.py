@@ -119,6 +119,7 @@ def _is_quantile(call: exp.Anonymous) -> bool:
 
 def _percentile(group: exp.WithinGroup, form: _Form) -> exp.Expr | None:
     """Return the quantile that a percentile WITHIN GROUP is; None if the call has another form."""
+    # WITHIN GROUP () has no order
     call, terms = group.this, group.expression.expressions if group.expression else []
     function = _SHARES.get(type(call), "")
     parts = [call.this, call.args.get("expression")] if function else list(call.expressions)

@@ -14,6 +14,9 @@ from dpsql.sql.windows import RESULT_FUNCTIONS
 _MOST = 2
 """Arguments of a quantile: a value and a share."""
 
+_TRUTHS: dict[type[exp.Expr], str] = {exp.LogicalAnd: "bool_and", exp.LogicalOr: "bool_or"}
+_BY_NAME = (*CALLED_BY_NAME, *_TRUTHS.values())
+
 Query = TypeVar("Query", bound=exp.Query)
 QUERY_PARTS: tuple[type, ...] = (
     exp.Select,
@@ -44,11 +47,15 @@ QUERY_PARTS: tuple[type, ...] = (
     exp.ArgMax,
     exp.ArgMin,
     exp.ArrayAgg,
+    exp.Bracket,
     exp.Corr,
+    exp.CountIf,
     exp.CovarPop,
     exp.CovarSamp,
+    exp.First,
     exp.GroupConcat,
     exp.IgnoreNulls,
+    exp.Last,
     exp.Mode,
     exp.PercentileCont,
     exp.PercentileDisc,
@@ -62,8 +69,14 @@ QUERY_PARTS: tuple[type, ...] = (
 
 
 def is_quantile(node: exp.Expr) -> bool:
-    """Return True if a node calls median() or another quantile, which the parser reads as calls by name."""
-    return isinstance(node, exp.Anonymous) and node.name.lower() in CALLED_BY_NAME and len(node.expressions) <= _MOST
+    """Return True if a node calls median() or another aggregate that is a call by name."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() in _BY_NAME and len(node.expressions) <= _MOST
+
+
+def name_truths(outer: exp.Expr) -> None:
+    """Call bool_and and bool_or by name, in place: written from their nodes, their values would have casts."""
+    for node in list(outer.find_all(*_TRUTHS)):
+        node.replace(exp.Anonymous(this=_TRUTHS[type(node)], expressions=[node.this]))
 
 
 def with_needed(query: Query, queries: Mapping[str, exp.CTE]) -> Query:

@@ -24,14 +24,17 @@ AGGREGATE_NAMES = tuple(dict.fromkeys((*_NAMES.values(), *CALLED_BY_NAME)))
 _ANONYMOUS = frozenset((*AGGREGATE_NAMES, *PRIVATE_AGGREGATES))
 OTHER_AGGREGATES = frozenset(
     (  # noqa: SIM905 — words are shorter than a list
-        "approx_median approx_percentile approx_top_count approx_top_k arbitrary arg_max_null arg_max_nulls_last "
-        "arg_min_null arg_min_nulls_last average averageif avg_if avgif bitstring_agg collect_list collect_set "
-        "combine_aggr count_distinct count_star countdistinct decimal_average dp_histogram dp_mode entropy every "
-        "favg fsum grouparray histogram histogram_exact iqr json_agg json_group_array json_group_object "
-        "json_group_structure json_object_agg jsonb_agg kahan_sum kurtosis_pop lttb mad map_agg median_approx ndv "
-        "nunique percentile percentile_approx product reservoir_quantile sem stddevpop stddevsamp stdevp sum_if "
-        "sum_no_overflow sumif sumkahan top_k topk total uniq uniqexact var variant_group_array "
-        "variant_group_object varp varpop varsamp wavg weighted_avg wm_concat xmlagg"
+        "approx_count_distinct approx_median approx_percentile approx_top_count approx_top_k arbitrary "
+        "arg_max_null arg_max_nulls_last arg_min_null arg_min_nulls_last average averageif avg_if avgif "
+        "bitstring_agg collect_list collect_set combine_aggr correl correlation count_distinct count_star "
+        "countdistinct covar covariance decimal_average dp_approx_count_distinct dp_corr dp_count_distinct "
+        "dp_covar_pop dp_covar_samp dp_geomean dp_geometric_mean dp_histogram dp_max dp_min dp_mode "
+        "dp_regr_intercept dp_regr_r2 dp_regr_slope entropy every favg fsum grouparray histogram histogram_exact "
+        "iqr json_agg json_group_array json_group_object json_group_structure json_object_agg jsonb_agg kahan_sum "
+        "kurtosis_pop lttb mad map_agg median_approx ndv nunique pearson percentile percentile_approx product "
+        "reservoir_quantile sem stddevpop stddevsamp stdevp sum_if sum_no_overflow sumif sumkahan top_k topk "
+        "total uniq uniqexact var variant_group_array variant_group_object varp varpop varsamp wavg weighted_avg "
+        "wm_concat xmlagg"
     ).split()
 )
 """Names of aggregates without a private form that sqlglot does not know; each has a hint (`function_hints`)."""

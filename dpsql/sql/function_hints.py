@@ -5,7 +5,8 @@ count(DISTINCT {0}).", or names who can help. In it stand for parts of the call:
 
 - ``{0}``, ``{1}``, …: the arguments; ``{o0}``: an argument, in parentheses if it is more than one term;
 - ``{part}``: the first argument as a date part; ``{form}``: the second one as a format of strftime;
-- ``{joined}``: what a format as the first one joins; ``{name}``: the function;
+- ``{joined}``: what a format as the first one joins; ``{name}``: the function; ``{plain}``: its name without ``dp_``;
+- ``{bounds}``: bounds of one value that the call names, or has after its value; ``{pair}``: those of two values;
 - ``{filter}``: its FILTER; ``{also}``: what continues a condition with that of its FILTER.
 
 A function that gets a private form leaves the table.
@@ -35,17 +36,44 @@ class Hint:
 
 
 _NO_SUCH = "DuckDB has no function {}."
+_NO_FORM = "there is no {}."
 _GROUPS = "Write {0}, count(*){filter} with GROUP BY {0}."
 _DECIDES = "{} has no private form: one row decides it."
+LIST_OF_ROWS = "List the rows, as in JOIN (VALUES (DATE '2024-01-31')) AS c(m), or join a public table of them."
+"""Hint for rows of a series."""
 _COLUMN = "Ask the curator for a column of it."
 
 AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint(
-        "min", "Write quantile_cont({0}, 0.01){filter}, or add OPTIONS (extremes = 'quantile').", "min(cost)", _DECIDES
+        "min",
+        "Write quantile_cont({0}, 0.01{bounds}){filter}, or add OPTIONS (extremes = 'quantile').",
+        "min(cost)",
+        _DECIDES,
     ),
     Hint(
-        "max", "Write quantile_cont({0}, 0.99){filter}, or add OPTIONS (extremes = 'quantile').", "max(cost)", _DECIDES
+        "max",
+        "Write quantile_cont({0}, 0.99{bounds}){filter}, or add OPTIONS (extremes = 'quantile').",
+        "max(cost)",
+        _DECIDES,
     ),
+    Hint("dp_min", "Write quantile_cont({0}, 0.01{bounds}){filter}.", "dp_min(cost, 0, 9)", _NO_FORM),
+    Hint("dp_max", "Write quantile_cont({0}, 0.99{bounds}){filter}.", "dp_max(cost, 0, 9)", _NO_FORM),
+    Hint("dp_geomean dp_geometric_mean", "Write {plain}({0}{bounds}){filter}.", "dp_geomean(cost, 1, 9)", _NO_FORM),
+    Hint(
+        "dp_corr dp_covar_pop dp_covar_samp dp_regr_slope dp_regr_intercept dp_regr_r2",
+        "Write {plain}({0}, {1}{pair}){filter}.",
+        "dp_corr(cost, n, 0, 9, 0, 5)",
+        _NO_FORM,
+    ),
+    Hint(
+        "dp_approx_count_distinct dp_mode dp_histogram",
+        "Write {plain}({0}){filter}.",
+        "dp_approx_count_distinct(city)",
+        _NO_FORM,
+    ),
+    Hint("dp_count_distinct", "Write count(DISTINCT {0}){filter}.", "dp_count_distinct(city)", _NO_FORM),
+    Hint("covar covariance", "Write covar_samp({0}, {1}){filter}.", "covar(cost, n)", _NO_SUCH),
+    Hint("correlation correl pearson", "Write corr({0}, {1}){filter}.", "correlation(cost, n)", _NO_SUCH),
     Hint(
         "arg_min arg_min_null arg_min_nulls_last argmin min_by",
         "Write {0}, quantile_cont({1}, 0.01){filter} with GROUP BY {0}.",
@@ -111,12 +139,12 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("regr_count", "Write count({0}) FILTER (WHERE {1} IS NOT NULL{also}).", "regr_count(cost, n)"),
     Hint(
         "regr_sxx",
-        "Write var_pop({1}) FILTER (WHERE {0} IS NOT NULL{also}), times the number of its rows.",
+        "Write var_pop({1}) FILTER (WHERE {0} IS NOT NULL{also}) * count({1}) FILTER (WHERE {0} IS NOT NULL{also}).",
         "regr_sxx(n, cost)",
     ),
     Hint(
         "regr_syy",
-        "Write var_pop({0}) FILTER (WHERE {1} IS NOT NULL{also}), times the number of its rows.",
+        "Write var_pop({0}) FILTER (WHERE {1} IS NOT NULL{also}) * count({0}) FILTER (WHERE {1} IS NOT NULL{also}).",
         "regr_syy(cost, n)",
     ),
     Hint(
@@ -148,6 +176,12 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
         "Write count(DISTINCT {0}){filter}.",
         "ndv(city)",
     ),
+    Hint(
+        "approx_count_distinct/2",
+        "Write count(DISTINCT concat({0}, ' ', {1})){filter}.",
+        "approx_count_distinct(city, code)",
+        "{} takes one value.",
+    ),
     Hint("sumif sum_if", "Write sum({0}) FILTER (WHERE {1}{also}).", "sumif(cost, n > 3)", _NO_SUCH),
     Hint("avgif avg_if averageif", "Write avg({0}) FILTER (WHERE {1}{also}).", "avgif(cost, n > 3)", _NO_SUCH),
     Hint("stddevsamp", "Write stddev_samp({0}){filter}.", "stddevsamp(cost)", _NO_SUCH),
@@ -155,7 +189,11 @@ AGGREGATE_HINTS: tuple[Hint, ...] = (
     Hint("var varsamp", "Write var_samp({0}){filter}.", "var(cost)", _NO_SUCH),
     Hint("varp varpop", "Write var_pop({0}){filter}.", "varp(cost)", _NO_SUCH),
     Hint("every", "Write bool_and({0}){filter}.", "every(n > 3)", _NO_SUCH),
-    Hint("regr_sxy", "Write covar_pop({0}, {1}){filter}, times the number of its rows.", "regr_sxy(cost, n)"),
+    Hint(
+        "regr_sxy",
+        "Write covar_pop({0}, {1}){filter} * count({0}) FILTER (WHERE {1} IS NOT NULL{also}).",
+        "regr_sxy(cost, n)",
+    ),
 )
 """Rows of aggregates: those of DuckDB, and names that other databases have."""
 
@@ -188,8 +226,8 @@ ROW_HINTS: tuple[Hint, ...] = (
         "timestampdiff timestamp_diff datetime_diff",
         "Write date_diff('{part}', {1}, {2}).", "timestampdiff('day', day, ts)", _NO_SUCH,
     ),
-    Hint("datepart", "Write date_part({0}, {1}).", "datepart('year', day)"),
-    Hint("datesub", "Write date_sub({0}, {1}, {2}).", "datesub('day', day, ts)"),
+    Hint("datepart", "Write date_part('{part}', {1}).", "datepart('year', day)"),
+    Hint("datesub", "Write date_sub('{part}', {1}, {2}).", "datesub('day', day, ts)"),
     Hint("datename", "Write monthname({1}), dayname({1}) or strftime({1}, '%Y').", "datename('month', day)", _NO_SUCH),
     Hint("eomonth", "Write last_day({0}).", "eomonth(day)", _NO_SUCH),
     Hint("days_in_month", "Write day(last_day({0})).", "days_in_month(day)"),

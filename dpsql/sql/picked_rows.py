@@ -47,7 +47,9 @@ def _select_picks(select: exp.Select, numbers: AbstractSet[str], *, is_ordered: 
     conditions = [select.args[name] for name in _CLAUSES if select.args.get(name)]
     conditions += [join.args["on"] for join in select.args.get("joins") or () if join.args.get("on")]
     extremes = [node for root in select.expressions for node in root.find_all(*_EXTREMES)]
-    if any(_reads(node, numbers) for node in [*conditions, *extremes]):
+    firsts = [node for root in select.expressions for node in root.find_all(exp.First, exp.Last)]
+    orders = [order for node in firsts for order in node.find_all(exp.Order)]
+    if any(_reads(node, numbers) for node in [*conditions, *extremes, *orders]):
         return True
     if not select.args.get("limit") and not select.args.get("offset"):
         return False

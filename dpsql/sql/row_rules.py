@@ -137,7 +137,9 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
     """Note a refusal if a node by itself is not on the allow-list."""
     for kinds, holds, message, hint in _LITERALS:
         if isinstance(node, kinds) and not holds(node):
-            refusals.add("row_syntax", node, message.format(written(node)), hint)
+            from dpsql.sql.syntax_hints import cure_of_literal  # noqa: PLC0415 — only if a text is refused
+
+            refusals.add("row_syntax", node, message.format(written(node)), cure_of_literal(node) or hint)
     if isinstance(node, exp.In) and (node.args.get("unnest") or node.args.get("field")):
         refusals.add("row_syntax", node, "IN takes a list of values here.", "Write the values out, as in x IN (1, 2).")
     elif type(node) in _STRUCTURE:
@@ -170,12 +172,9 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
         hint = "Show all of it, and take the part from the answer; of a text write substr(x, 1, 1)."
         refusals.add("row_syntax", node, "a part […] of a value is not allowed inside a private query.", hint)
     else:
-        refusals.add(
-            "row_syntax",
-            node,
-            f"{written(node)} is not allowed inside a private query.",
-            "Use columns, literals, comparisons, arithmetic, CASE and the listed functions.",
-        )
+        from dpsql.sql.syntax_hints import refused_syntax  # noqa: PLC0415 — only if a text is refused
+
+        refusals.add("row_syntax", node, *refused_syntax(node))
 
 
 DATE_PARTS = frozenset(
@@ -229,6 +228,7 @@ def _is_plain_interval(node: exp.Interval) -> bool:
 _SECONDS = {
     "microsecond": 1e-6, "millisecond": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0,
     "week": 604_800.0, "month": 2_678_400.0, "quarter": 8_035_200.0, "year": 31_622_400.0, "decade": 316_224_000.0,
+    "century": 3_162_240_000.0,
 }  # fmt: skip
 _MOST_SECONDS = 31_622_400_000.0
 """A thousand years: buckets of usual times begin in the range of every type."""

@@ -163,3 +163,22 @@ def test_aggregates_around_an_answer_are_those_of_duckdb(shop: dpsql.Session) ->
     shop.connection.sql(f"CREATE OR REPLACE TEMP TABLE answer AS {answer}")
     known = shop.connection.sql(outer.format("answer")).fetchall()
     assert shop.sql(outer.format(f"({answer})")).fetchall() == known
+
+
+def test_truths_counts_and_elements_around_an_answer_are_those_of_duckdb(shop: dpsql.Session) -> None:
+    outer = (
+        "SELECT bool_and(n > 10), bool_or(n > 10) FILTER (WHERE city = 'city 1'), count_if(n > 10), "
+        "first(city ORDER BY city), last(city ORDER BY city), list(n ORDER BY city)[2] FROM {}"
+    )
+    answer = "SELECT city, count(*) AS n FROM orders WHERE price > 7 OR city <> 'city 1' GROUP BY city"
+    shop.connection.sql(f"CREATE OR REPLACE TEMP TABLE answer AS {answer}")
+    known = shop.connection.sql(outer.format("answer"))
+    found = shop.sql(outer.format(f"({answer})"))
+    assert found.fetchall() == known.fetchall()
+    assert found.arrow().column_names[:5] == known.columns[:5]
+
+
+@pytest.mark.parametrize("value", ["city", "n"])
+def test_a_value_that_is_no_truth_is_refused_around_an_answer(shop: dpsql.Session, value: str) -> None:
+    with pytest.raises(dpsql.SchemaError):
+        shop.sql(f"SELECT bool_and({value}) FROM (SELECT city, count(*) AS n FROM orders GROUP BY city)")

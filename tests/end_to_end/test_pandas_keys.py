@@ -135,6 +135,11 @@ def test_bins_are_public_keys_and_need_no_threshold() -> None:
         asked(FRAME.dp.cut("age", [0, 18]), public_keys=[1, 2])
 
 
+def test_public_keys_are_not_texts_and_numbers() -> None:
+    with pytest.raises(dpsql.PolicyError, match="texts and numbers for one key"):
+        asked("city", public_keys={"city": ["Bern", 3]}).size()
+
+
 def test_other_bins_are_another_question() -> None:
     first = asked(FRAME.dp.cut("age", [0, 50, 120])).size()
     again = asked(FRAME.dp.cut("age", [0, 50.0, 120], labels=["a", "b"])).size()

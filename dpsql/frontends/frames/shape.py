@@ -190,6 +190,12 @@ def _values(values: object, *, dropna: bool) -> tuple[object, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise PolicyError(_FORMS)
     plain = dict.fromkeys(_plain(value) for value in values)
+    number = next((one for one in plain if isinstance(one, int | float | Decimal) and not isinstance(one, bool)), None)
+    text = next((one for one in plain if isinstance(one, str)), None)
+    if number is not None and text is not None:
+        raise PolicyError(
+            f"public_keys lists texts and numbers for one key, as {text!r} and {number!r}; write all of them in one way"
+        )
     if dropna:
         plain.pop(None, None)
     if not plain:

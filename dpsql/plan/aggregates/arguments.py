@@ -16,13 +16,20 @@ from dpsql.model.frame import Statistic
 from dpsql.model.similar_names import did_you_mean
 from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted
+from dpsql.plan.aggregates.call_refusals import (
+    cure_of_auto,
+    cure_of_distinct,
+    refuse_function,
+    refuse_share,
+    with_value,
+)
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.literals import NORM, any_time, read_norm, read_number, read_pair, read_weight
 from dpsql.plan.aggregates.pairs import PAIRS, bounds_of_pair, refuse_pair
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, require_no_unit, type_name
 from dpsql.plan.aggregates.times import TIMES
-from dpsql.sql.clauses import EXTREME, NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call, without_bounds
-from dpsql.sql.row_rules import check_row_expression, function_names
+from dpsql.sql.clauses import EXTREME, NAMED_ARGUMENTS, function_name, is_aggregate_call, without_bounds
+from dpsql.sql.row_rules import check_row_expression
 
 _ARGUMENT = "aggregate_argument"
 
@@ -136,7 +143,8 @@ class AggregateKind:
         bounds: which bounds of one unit's rows it has, the first those of its ``dp_`` form.
         finds_bounds: whether AUTO finds them.
         share: whether a share of the rows follows the value, or is one half.
-        no_distinct: code, message and hint of the refusal of DISTINCT; empty where DISTINCT may be.
+        no_distinct: code, message and hint of the refusal of DISTINCT; empty where DISTINCT may be. Without a hint
+            it is the quotient of sum and count.
 
     """
 
@@ -241,7 +249,7 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
     conditions, call = ((node.expression.this,), node.this) if isinstance(node, exp.Filter) else ((), node)
     called = function_name(call)
     if called is None:
-        _refuse_function(node, call, source)
+        refuse_function(node, call, source)
     function = called.removeprefix("dp_")
     kind = kinds[function]
     positional, named = _split(call, source)
@@ -262,10 +270,10 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
     if len(values) > 1 + (kind.values == PAIRS) or (isinstance(value, exp.Star) and kind.values != "rows"):
         if kind.values == PAIRS:
             refuse_pair(source, node, function, values)
-        source.refuse(_ARGUMENT, node, f"{function} takes one value.", _with_value(node, function, values))
+        source.refuse(_ARGUMENT, node, f"{function} takes one value.", with_value(node, function, values))
     if distinct and kind.no_distinct:
         code, message, hint = kind.no_distinct
-        source.refusals.add(code, node, message.format(function), hint)
+        source.refusals.add(code, node, message.format(function), hint or cure_of_distinct(node, value))
     return Call(node, function, value, "", distinct, conditions, bounds, weight, share, others)
 
 
@@ -284,35 +292,8 @@ def _split_dp_call(
     if len(positional) != before + 2 or has_named:
         bounds = blanks.SUMS if called == "dp_sum" else blanks.VALUES
         takes = f"{called} takes a value{', a share' if shares else ''} and two bounds."
-        source.refuse(_ARGUMENT, node, takes, _with_value(node, called, positional, *shares, *bounds))
+        source.refuse(_ARGUMENT, node, takes, with_value(node, called, positional, *shares, *bounds))
     return positional[before:], list(positional[:before])
-
-
-def _refuse_function(node: exp.Expr, call: exp.Expr, source: AggregateSource) -> NoReturn:
-    from dpsql.sql.function_refusals import refused_call  # noqa: PLC0415 — only if a call is refused
-
-    message, hint = refused_call(node, function_names())
-    if isinstance(call, exp.Min | exp.Max):
-        column = source.schema.column(call.this.name) if isinstance(call.this, exp.Column) else None
-        if column and not is_number(column.type) and column.type not in TIMES:
-            value = unquoted(call.this)
-            hint = f"Write {value}, {called_with(node, 'count', '*')} with GROUP BY {value}."
-    source.refuse("aggregate", node, message, hint)
-
-
-def _with_value(node: exp.Expr, function: str, values: Sequence[exp.Expr], *others: str) -> str:
-    """Return the hint to call a function with the first of some values and with other arguments.
-
-    Args:
-        node: the call as it stands in the text, with its FILTER.
-        function: the function to call.
-        values: the values that were given.
-        others: arguments after the value.
-
-    """
-    if values and not isinstance(values[0], exp.Star):
-        return f"Write {called_with(node, function, unquoted(values[0]), *others)}."
-    return f"Name a value, as in {called_with(node, function, 'x', *others)}."
 
 
 def _split(call: exp.Expr, source: AggregateSource) -> tuple[list[exp.Expr], dict[str, exp.Expr]]:
@@ -356,14 +337,11 @@ def _bounds(
             source.note_bounds(argument)
     absent = [name for name in named if not name.endswith(kind.bounds)]
     plain = without_bounds(node)
-    cure = f"Write {plain}, and leave its bounds to AUTO." if kind.bounds else f"Write {plain}."
+    cure = f"Write {plain}, and leave its bounds to AUTO." if kind.finds_bounds else f"Write {plain}."
     if found.auto and (not kind.finds_bounds or len(named) > 1):
-        source.refusals.add(
-            _ARGUMENT,
-            node,
-            "AUTO finds the bounds of one sum or average, per group or per row.",
-            cure,
-        )
+        message = "AUTO finds the bounds of one sum or average, per group or per row."
+        has_none = kind.finds_bounds or not kind.bounds or kind.bounds == ("per_group",)
+        source.refusals.add(_ARGUMENT, node, message, cure if has_none else cure_of_auto(source, node, function))
     elif found.auto and absent:
         source.refusals.add(_ARGUMENT, node, "an average is bounded per row.", cure)
     elif absent:
@@ -375,22 +353,10 @@ def _share(
     node: exp.Expr, function: str, kind: AggregateKind, positional: Sequence[exp.Expr], source: AggregateSource
 ) -> float:
     """The share of rows below a quantile; 0 after noting that it is none."""
-    if any(isinstance(part, exp.Array) for part in positional[1:]):
-        source.refuse(
-            _ARGUMENT,
-            node,
-            f"{function} takes one share.",
-            f"{_with_value(node, function, positional, '0.25')} All quantiles of one value cost as much as one.",
-        )
     is_half = kind.share == "half"
     written = [read_number(part, source.refusals.text) for part in positional[1:]]
     shares = [0.5, *written] if is_half else written
     if positional and len(shares) == 1 and 0.0 < shares[0] < 1.0:
         return shares[0]
-    source.refusals.add(
-        _ARGUMENT,
-        node,
-        f"{function} takes a value{'' if is_half else ' and a share between 0 and 1'}.",
-        _with_value(node, function, positional, *(() if is_half else ("0.25",))),
-    )
+    refuse_share(source, node, function, positional, is_half=is_half)
     return 0.0

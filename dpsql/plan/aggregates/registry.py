@@ -15,7 +15,7 @@ from dpsql.plan.aggregates.pairs import PAIRS
 from dpsql.plan.aggregates.sums import read_average, read_quantile, read_spread, read_sum
 
 _ONLY_ROWS = ("aggregate_argument", "{} counts rows.", "Leave DISTINCT out.")
-_ONLY_ALL = ("aggregate", "{}(DISTINCT …) has no private form yet.", "Sum all values, or count distinct units.")
+_AS_QUOTIENT = ("aggregate", "{}(DISTINCT …) has no private form yet.", "")
 _NO_DISTINCT = ("aggregate", "{}(DISTINCT …) has no private form yet.", "Leave DISTINCT out.")
 AGGREGATES = (
     AggregateKind(("count",), "rows; or distinct units or values", read_count, "rows", ("per_group",)),
@@ -37,10 +37,15 @@ AGGREGATES = (
         "numbers",
         ("per_row",),
         finds_bounds=True,
-        no_distinct=_ONLY_ALL,
+        no_distinct=_AS_QUOTIENT,
     ),
     AggregateKind(
-        ("var_pop", "var_samp"), "variance of clamped rows", read_spread, "numbers", ("per_row",), no_distinct=_ONLY_ALL
+        ("var_pop", "var_samp"),
+        "variance of clamped rows",
+        read_spread,
+        "numbers",
+        ("per_row",),
+        no_distinct=_NO_DISTINCT,
     ),
     AggregateKind(
         ("stddev_pop", "stddev_samp"),
@@ -48,7 +53,7 @@ AGGREGATES = (
         read_spread,
         "numbers",
         ("per_row",),
-        no_distinct=_ONLY_ALL,
+        no_distinct=_NO_DISTINCT,
     ),
     AggregateKind(
         ("geomean", "geometric_mean"),

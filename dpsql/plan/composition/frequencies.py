@@ -386,4 +386,4 @@ def _name(item: exp.Expr) -> str:
     name = column_name(item)
     if isinstance(item, exp.Alias):
         return name
-    return re.sub(r"\[([^][]*)\]", r"list_value(\1)", re.sub(r"\bmode\(", '"mode"(', name))
+    return re.sub(r"(?<![\w)\]\"])\[([^][]*)\]", r"list_value(\1)", re.sub(r"\bmode\(", '"mode"(', name))

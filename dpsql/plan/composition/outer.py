@@ -22,7 +22,7 @@ from dpsql.plan.composition.ends import HIGH, LOW, Origin, Output, trace, with_e
 from dpsql.plan.composition.frequency_columns import WRITTEN
 from dpsql.plan.composition.lift import TEXT
 from dpsql.plan.composition.series import is_series
-from dpsql.sql.around_queries import QUERY_PARTS, is_quantile
+from dpsql.sql.around_queries import QUERY_PARTS, is_quantile, name_truths
 from dpsql.sql.outer_literals import check_outer_literals
 from dpsql.sql.picked_rows import picks_numbers
 from dpsql.sql.row_rules import check_node
@@ -143,11 +143,16 @@ def read_outer(
         refusals.add(
             "after", tables[_MOST_READINGS], f"answers are read at most {_MOST_READINGS} times.", "Ask in steps."
         )
+    name_truths(outer)
     series = {id(part) for node in outer.walk() if is_series(node) for part in node.walk()}
-    for node in outer.walk():
+    left: set[int] = set()
+    for node in outer.walk(prune=lambda node: id(node) in left):
         is_known = isinstance(node, _PARTS) or is_quantile(node) or id(node) in series or node.meta.get(WRITTEN)
+        noted = len(refusals.found)
         if not is_known:
             check_node(node, refusals)
+        if len(refusals.found) > noted:
+            left.add(id(node))
     refusals.found[before:] = [replace(one, message=_as_written(one.message, outer)) for one in refusals.found[before:]]
     refusals.raise_if_any(before)
     try:

@@ -18,7 +18,13 @@ _T = TypeVar("_T")
 
 _NOUNS = {str: "text in quotes", int: "a whole number", float: "a number", bool: "TRUE or FALSE"}
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+_TIME = re.compile(r" AS (?:DATE|TIMESTAMP)")
 _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
+
+IN_THE_CALL = (
+    f"of dates and timestamps a call names them, as in contribution_bounds_per_row => {blanks.pair(blanks.DAYS)}"
+)
+"""Where bounds of times are named."""
 
 BUDGET = (
     "epsilon_budget",
@@ -140,6 +146,8 @@ class Arguments:
             case (int() | float() as low, int() | float() as high) if bool not in (type(low), type(high)):
                 return float(low), float(high)
         ends = blanks.VALUES if name == "bounds" else blanks.LEVELS
+        if name == "bounds" and any(map(_TIME.search, self._call.literals.get(name) or ())):
+            raise PolicyError(f"{name} takes two numbers; {IN_THE_CALL}")
         raise PolicyError(f"{name} takes two numbers, the lower first: {name} := [{', '.join(ends)}]")
 
     def literals(self, name: str) -> tuple[str, ...] | None:

@@ -11,7 +11,9 @@ from dpsql.engine import Engine, Sandbox
 from dpsql.errors import PolicyError
 from dpsql.model.environment import Column, TableSchema
 from dpsql.plan.aggregates.source import is_number
+from dpsql.plan.aggregates.times import TIMES
 from dpsql.session.declarations.arguments import (
+    IN_THE_CALL,
     Arguments,
     StateAccess,
     column_of,
@@ -76,7 +78,8 @@ def _require_types(after: Domain, before: Domain | None, column: Column, engine:
     """Refuse bounds and keys that the column's type cannot have; what was declared before is left alone."""
     before = before or Domain(after.table, after.column, keys=("NULL",))
     if after.bounds and after.bounds != before.bounds and not is_number(column.type):
-        raise PolicyError(f"{column.name!r} is {column.type}, and bounds are of numbers; leave bounds out")
+        cure = f"leave bounds out; {IN_THE_CALL}" if column.type in TIMES else "leave bounds out"
+        raise PolicyError(f"{column.name!r} is {column.type}, and bounds are of numbers; {cure}")
     if after.keys and after.keys != before.keys:
         _require_one_kind(after.keys, column)
         # in a database without rows, as every cast for a plan

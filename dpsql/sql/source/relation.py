@@ -276,6 +276,8 @@ class CurrentTables:
                 f"Write CALL dp_public({written}) if it holds nothing about any person. If it holds rows of people, "
                 "protect it with dp_protect."
             )
+        if len(parts) == 1 and not similar and (function := did_you_mean(name, TABLE_FUNCTIONS, "{}()")):
+            similar = function
         return SchemaError(
             f"table {name!r} is not protected, so it cannot be queried.",
             span=span,

@@ -228,9 +228,10 @@ class SourceReader:
         if isinstance(node, exp.Values):
             return listed_rows(node, self.tables.environment, self.refusals)
         if not is_plain_table(node) or not isinstance(node, exp.Table):
-            self.refusals.refuse(
-                "source", node, "a source is a table, a view, or a subquery.", "Join tables with JOIN … ON."
-            )
+            from dpsql.sql.function_hints import LIST_OF_ROWS  # noqa: PLC0415 — only if a text is refused
+
+            hint = LIST_OF_ROWS if node.find(exp.GenerateSeries) else "Join tables with JOIN … ON."
+            self.refusals.refuse("source", node, "a source is a table, a view, or a subquery.", hint)
         self.read += 1
         if self.read > _MOST_SOURCES:
             self.refusals.refuse(

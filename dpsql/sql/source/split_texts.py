@@ -118,11 +118,13 @@ def _with_parts(
     split = (call.expressions or [call.this])[0]
     separator = split.expression if isinstance(split, exp.Split) else None
     if not (isinstance(separator, exp.Literal) and separator.is_string and separator.name):
+        from dpsql.sql.function_hints import LIST_OF_ROWS  # noqa: PLC0415 — only if a text is refused
+
         refusals.refuse(
             "source",
             call,
             "unnest() takes a text that is split by a literal here.",
-            f"Use a subquery, as in {_FORM}.",
+            LIST_OF_ROWS if split.find(exp.GenerateSeries) else f"Use a subquery, as in {_FORM}.",
         )
     inner = Clauses(clauses.sources, select=(split.this,), inside=True)
     (item,) = resolve_names(inner, relation.schema, environment, refusals).items
