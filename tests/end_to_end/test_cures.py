@@ -52,7 +52,7 @@ def test_what_a_receipt_says_to_write_is_accepted(session: dpsql.Session, text: 
     assert {form for form, _ in found} >= BY_QUESTION[text]
     for cure in found.values():
         start = text.index(cure.sql[0].partition("(")[0]) if cure.form in ("call", "argument") else 0
-        question = mended(Question(text, {"rho": 5}), cure, Span(1, start + 1, start, start + 1))
+        question = mended(Question(text, {"rho": 5}), cure, Span(1, start + 1, start, text.index("(", start) + 1))
         statement = read_statement(question.text)
         assert isinstance(statement, SelectStatement)
         assert session._runner.plan(statement, question.options, CURATOR)

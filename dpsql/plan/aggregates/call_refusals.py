@@ -86,7 +86,7 @@ def refuse_share(
         message = f"{function} takes a share, or a list of shares that is not empty."
     elif not is_half and isinstance(first, exp.Array | exp.Literal):
         is_share = isinstance(first, exp.Array) or 0.0 < read_number(first, source.refusals.text) < 1.0
-        given = unquoted(first) if is_share else shares[0]
+        given = unquoted(first) if is_share else "0.25"
         message = f"{function} takes the value first, and then a share between 0 and 1."
         swapped = bool(others) and not isinstance(others[0], exp.Literal)
         source.refuse(_ARGUMENT, node, message, with_value(node, function, others if swapped else (), given))
