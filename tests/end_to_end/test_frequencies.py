@@ -296,9 +296,7 @@ def test_a_refusal_is_free_and_its_hint_is_accepted(session: dpsql.Session, text
 
 
 def test_messages_and_plans_name_columns_by_the_text(session: dpsql.Session) -> None:
-    with pytest.raises(UnsupportedQueryError, match=r"a part \[…\] of a value is not allowed") as caught:
-        session.sql("SELECT histogram(kind)['a'], count(*) FROM visits", **LEVEL)
-    assert "dpsql" not in str(caught.value)
+    assert session.sql("SELECT histogram(kind)['a'] FROM visits", **LEVEL).columns[0] == "histogram(kind)['a']"
     with pytest.raises(UnsupportedQueryError, match=r"as in histogram\(cost, \[10, 20, 30\]\)"):
         session.sql("SELECT city, histogram(cost) FROM visits GROUP BY city", **LEVEL)
     text = "SELECT city, mode(kind), count(*), sum(cost) / count(*) AS r FROM visits GROUP BY city"

@@ -102,7 +102,9 @@ def cured(row: Hint) -> bool:
 
 
 @pytest.mark.parametrize(
-    "row", list(filter(cured, (*AGGREGATE_HINTS, *ROW_HINTS))), ids=lambda row: row.names.split()[0].replace("/", "_")
+    "row",
+    [row for row in (*AGGREGATE_HINTS, *ROW_HINTS) if cured(row)],
+    ids=lambda row: row.names.split()[0].replace("/", "_"),
 )
 def test_a_hint_is_accepted_in_place_of_its_example(session: dpsql.Session, row: Hint) -> None:
     text = text_with([row.example], aggregates=row in AGGREGATE_HINTS)
@@ -188,13 +190,13 @@ def is_allowed(call: str) -> bool:
 
 
 def test_a_part_of_a_list_is_refused_without_what_it_is_computed_of(session: dpsql.Session) -> None:
-    for call in ("quantile_cont(cost, [0.5, 0.6])[1]", "histogram(n, [10])[10]"):
-        with pytest.raises(UnsupportedQueryError) as caught:
-            session.sql(f"SELECT {call} FROM visits", rho=0.1)
-        (refusal,) = caught.value.refusals
-        assert refusal.code == "row_syntax"
-        assert "CASE" not in refusal.message
-        assert "dpsql" not in refusal.message
+    with pytest.raises(UnsupportedQueryError) as caught:
+        session.sql("SELECT quantile_cont(cost, [0.5, 0.6])[1] FROM visits", rho=0.1)
+    (refusal,) = caught.value.refusals
+    assert refusal.code == "row_syntax"
+    assert "CASE" not in refusal.message
+    assert "dpsql" not in refusal.message
+    assert len(session.sql("SELECT histogram(n, [10])[10] FROM visits", rho=0.1)) == 1
 
 
 def test_any_value_of_a_key_with_a_filter_has_a_hint_of_its_own(session: dpsql.Session) -> None:

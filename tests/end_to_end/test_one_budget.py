@@ -253,13 +253,13 @@ def test_a_domain_is_of_its_columns_type(session: dpsql.Session) -> None:
     with pytest.raises(PolicyError, match="lower one below"):
         session.sql("CALL dp_domain('kinds', 'i', bounds := [1, 0])")
     fitting = {
-        "t": ["'a'", "1", "DATE '2026-01-01'", "NULL"],
-        "i": ["1", "'7'", "-3", "NULL"],
+        "t": ["'a'", "DATE '2026-01-01'", "NULL"],
+        "i": ["1", "-3", "NULL"],
         "f": ["0.1", "1e-6", "2"],
         "d": ["'2026-01-01'", "DATE '2026-01-02'"],
         "s": ["'2026-01-01 10:00:00'"],
-        "b": ["true", "1", "'false'"],
-        "n": ["1.5", "'2.5'", "3"],
+        "b": ["true", "'false'"],
+        "n": ["1.5", "3"],
         "y": ["127"],
         "l": ["[1, 2]"],
     }
@@ -276,9 +276,9 @@ def test_a_domain_is_of_its_columns_type(session: dpsql.Session) -> None:
     }
     for column, keys in misfits.items():
         for key in keys:
-            with pytest.raises(PolicyError, match=r"its key .* is no value of that type") as caught:
+            with pytest.raises(PolicyError, match="is no value of that type|are texts and numbers") as caught:
                 session.sql(f"CALL dp_domain('kinds', '{column}', keys := [NULL, {fitting[column][0]}, {key}])")
-            assert f"its key {key.strip()}" in str(caught.value).replace("CAST", "")
+            assert key.strip() in str(caught.value).replace("CAST", "")
 
 
 def test_a_listed_column_has_values_of_the_type(session: dpsql.Session) -> None:

@@ -51,7 +51,7 @@ def plain(answer: Any) -> Any:
     """Return an answer without what a private one cannot have: the freq of an index, and sizes of 0 beside others."""
     answer = answer.copy()
     if isinstance(answer.index, pd.DatetimeIndex):
-        answer.index.freq = None
+        answer.index = pd.DatetimeIndex(answer.index.to_numpy(), name=answer.index.name)
     answer.attrs.clear()
     return answer[answer != 0]
 
