@@ -20,8 +20,8 @@ from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import PrivateDuckDB, parse_statement, text_literal, unquoted, written
 from dpsql.operations.option_place import options_error
 from dpsql.sql.clauses import AGGREGATE_NAMES, PRIVATE_AGGREGATES, called_with, is_aggregate_call, is_interval_call
+from dpsql.sql.date_parts import DATE_PARTS
 from dpsql.sql.function_hints import AGGREGATE_HINTS, LIST_OF_ROWS, OTHER_ROW, ROW_HINTS, Hint
-from dpsql.sql.row_rules import DATE_PARTS
 
 _OF_GROUPS = (
     "It is for the select list, HAVING and ORDER BY of the private query that names the aggregate, "

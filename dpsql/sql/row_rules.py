@@ -23,6 +23,7 @@ from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import written
 from dpsql.operations.row_sql import times_longer
 from dpsql.sql.clauses import AGGREGATE_NAMES, INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES, ReleasedList
+from dpsql.sql.date_parts import DATE_PARTS
 
 FUNCTION_EXAMPLES: tuple[str, ...] = (
     "abs(x)", "ceil(x)", "floor(x)", "round(x, 1)", "sign(x)", "sqrt(x)", "ln(x)", "log10(x)", "log2(x)",
@@ -176,32 +177,6 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
 
         refusals.add("row_syntax", node, *refused_syntax(node))
 
-
-DATE_PARTS = frozenset(
-    {
-        "year",
-        "quarter",
-        "month",
-        "week",
-        "day",
-        "hour",
-        "minute",
-        "second",
-        "millisecond",
-        "microsecond",
-        "decade",
-        "century",
-        "dow",
-        "dayofweek",
-        "isodow",
-        "doy",
-        "dayofyear",
-        "isoyear",
-        "yearweek",
-        "epoch",
-    }
-)
-"""Units that dates may be truncated to, taken apart by and subtracted in."""
 
 MAX_JOINED_COLUMNS = 32
 _FORMAT = re.compile(r"(?:[^%]|%[YmdHMSjybBaApGVu%])*")

@@ -17,7 +17,8 @@ import dpsql
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import Refusal, UnsupportedQueryError
 from dpsql.operations.row_sql import total_sql, try_depth
-from dpsql.sql.row_rules import DATE_PARTS, FUNCTION_EXAMPLES
+from dpsql.sql.date_parts import DATE_PARTS
+from dpsql.sql.row_rules import FUNCTION_EXAMPLES
 from dpsql.sql.row_types import MAX_TRY_DEPTH
 
 EXTREMES: dict[str, tuple[str, ...]] = {
