@@ -276,7 +276,7 @@ def test_a_domain_is_of_its_columns_type(session: dpsql.Session) -> None:
     }
     for column, keys in misfits.items():
         for key in keys:
-            with pytest.raises(PolicyError, match="is no value of that type|are texts and numbers") as caught:
+            with pytest.raises(PolicyError, match=r"is no value of that type|are texts and numbers") as caught:
                 session.sql(f"CALL dp_domain('kinds', '{column}', keys := [NULL, {fitting[column][0]}, {key}])")
             assert key.strip() in str(caught.value).replace("CAST", "")
 
