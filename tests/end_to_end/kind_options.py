@@ -62,6 +62,10 @@ def _of_patients(question: Question) -> Question:
     return replace(changed, numbers="count(DISTINCT patient) AS n", sums="")
 
 
+def _of_extremes(question: Question) -> Question:
+    return replace(question.of(extremes="quantile"), sums="max(cost, contribution_bounds_per_row => (0, 9)) AS s")
+
+
 def _argument(name: str, value: str, had_effect: Callable[[Asked], bool], **options: Any) -> Case:
     """Return the case of an argument of the sum."""
     beside = ", contribution_bounds_per_group => (0, 40)" if name == "weight" else ""
@@ -181,6 +185,12 @@ OPTIONS: Mapping[str, Case] = {
     "bounding = L2": _option(lambda asked: asked.says("counts in each with weight sqrt(2 / n)"), bounding="L2"),
     "bounding = NORM": replace(
         _option(lambda asked: asked.says("scaled down to an l2 norm"), bounding="NORM"), change=_by_norm
+    ),
+    "extremes = QUANTILE": replace(
+        _option(lambda asked: asked.says("not the maximum"), extremes="quantile"),
+        change=_of_extremes,
+        words=("quantile", "half width", "relative error"),
+        needs_numbers=True,
     ),
     "other_group": _option(lambda asked: "rest" in asked.cells, other_group="rest"),
     "coverage": _option(lambda asked: bool(asked.receipt.kept) and not asked.was.kept, coverage=True),

@@ -337,11 +337,11 @@ def _bounds(
             source.note_bounds(argument)
     absent = [name for name in named if not name.endswith(kind.bounds)]
     plain = without_bounds(node)
-    cure = f"Write {plain}, and leave its bounds to AUTO." if kind.finds_bounds else f"Write {plain}."
+    needs_bounds = kind.values == PAIRS or "geomean" in kind.names
+    cure = f"Write {plain}, and leave its bounds to AUTO." if kind.bounds and not needs_bounds else f"Write {plain}."
     if found.auto and (not kind.finds_bounds or len(named) > 1):
         message = "AUTO finds the bounds of one sum or average, per group or per row."
-        has_none = kind.finds_bounds or not kind.bounds or kind.bounds == ("per_group",)
-        source.refusals.add(_ARGUMENT, node, message, cure if has_none else cure_of_auto(source, node, function))
+        source.refusals.add(_ARGUMENT, node, message, cure_of_auto(source, node, function) if needs_bounds else cure)
     elif found.auto and absent:
         source.refusals.add(_ARGUMENT, node, "an average is bounded per row.", cure)
     elif absent:
