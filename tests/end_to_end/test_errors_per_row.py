@@ -30,7 +30,7 @@ EXPRESSIONS = (
     "date_trunc('century', day)", "make_date(n * 100000, 1, 1)", "length(substring(s, n, 9))", "CAST(s || s AS BIGINT)",
     "coalesce(1 // nullif(n, 0), CAST(s AS INTEGER))", "greatest(CAST(s AS INTEGER), 1 // n)",
     "CAST(d AS DECIMAL(3, 1))", "CAST(big AS INTEGER)", "CAST(n AS UTINYINT) - 1::UTINYINT", "acos(d)", "error('x')",
-    "repeat(s, n)", "random()", "regexp_matches(s, '(a+)+$')", "nextval('q')", "getenv('HOME')",
+    "repeat(s, n)", "random()", "regexp_matches(s, '[ab]*a[ab]{20}c')", "nextval('q')", "getenv('HOME')",
     "read_text('/etc/hostname')",
 )  # fmt: skip
 PLACES = (
