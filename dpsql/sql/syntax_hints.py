@@ -14,12 +14,15 @@ from dpsql.sql.clauses import ReleasedList
 
 _PLACE = re.compile(r"\[(-?\d+)\]$")
 _NO_GLOB = re.compile(r"[\[\]\\%_]")
+_PART = "Show all of it, and take the part from the answer. Of a text, substr(x, 1, 1) is the first letter."
 _LISTED = "Use columns, literals, comparisons, arithmetic, CASE and the listed functions."
 
 
 def refused_syntax(node: exp.Expr) -> tuple[str, str]:
     """Return message and hint of the refusal of a node that is no function."""
-    message = f"{written(node)} is not allowed inside a private query."
+    # the text of a part may be of a column that the query does not name
+    named = "a part […] of a value" if isinstance(node, exp.Bracket) else written(node)
+    message = f"{named} is not allowed inside a private query."
     value = unquoted(node.this) if isinstance(node.this, exp.Expr) else ""
     if isinstance(node, exp.SimilarTo):
         return message, f"Use regexp_full_match({value}, {unquoted(node.expression)}) in its place."
@@ -28,16 +31,14 @@ def refused_syntax(node: exp.Expr) -> tuple[str, str]:
         return message, f"Use {value} LIKE {text_literal(pattern)} in its place."
     place = _PLACE.search(unquoted(node)) if isinstance(node, exp.Bracket) else None
     if place is None:
-        return message, _LISTED
+        return message, _PART if isinstance(node, exp.Bracket) else _LISTED
     listed = node.this.find(ReleasedList)
     if listed is not None:
         return _refused_quantile(listed.expressions, int(place[1]))
     if isinstance(node.this, exp.Split):
         text, separator = unquoted(node.this.this), unquoted(node.this.expression)
         return "a row has no lists here.", f"Use split_part({text}, {separator}, {place[1]}) in its place."
-    if isinstance(node.this, exp.Column):
-        return message, f"Use substring({value}, {place[1]}, 1) for a letter of a text."
-    return message, _LISTED
+    return message, _PART
 
 
 def _refused_quantile(quantiles: list[exp.Expr], place: int) -> tuple[str, str]:
