@@ -44,7 +44,7 @@ _KEYS = (
     "time_bucket(INTERVAL 1 YEAR, t.day)",
     "strlen(i.category)",
     "replace(i.brand, 'o', 'oo')",
-    "regexp_extract(i.name, '^Item ([0-9])', 1)",
+    "regexp_extract(i.category, '^([A-Z])', 1)",
     "regexp_matches(i.brand, '^[AB]')",
     "regexp_replace(i.category, '[aeiou]+', '_')",
     "date_diff('year', DATE '2020-06-01', t.day)",
