@@ -343,7 +343,7 @@ class Statistic:
 
     @property
     def values_kept(self) -> int:
-        """Most distinct values of one unit that count in one group, of a statistic in which a value counts once."""
+        """Return the number of distinct values of a unit that count in one group, if a value counts once."""
         low, high = self.row_bounds_steps or (0, 2**-COUNT_LATTICE_EXPONENT)
         return self.high_steps // max(-low, high)
 

@@ -20,7 +20,7 @@ from dpsql.model.private_query import After, OutputColumn, PrivateQuery
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.plan.outer_orders import sort_by_place
-from dpsql.sql.around_queries import QUERY_PARTS, drop_unused, is_quantile, name_truths, with_needed
+from dpsql.sql.around_queries import QUERY_PARTS, drop_unused, is_called_by_name, name_truths, with_needed
 from dpsql.sql.clauses import is_plain_table
 from dpsql.sql.outer_literals import check_outer_literals
 from dpsql.sql.picked_rows import picks_numbers
@@ -66,7 +66,7 @@ def read_after(
     for node in outer.walk():
         if isinstance(node, exp.Join) or (isinstance(node, exp.With) and node.args.get("recursive")):
             refusals.add("after", node, "an answer is not joined here.", "Join in DuckDB or pandas, afterwards.")
-        elif not isinstance(node, QUERY_PARTS) and not is_quantile(node):
+        elif not isinstance(node, QUERY_PARTS) and not is_called_by_name(node):
             check_node(node, refusals)
     refusals.raise_if_any(before)
     known = {folded(one.name): one.order for one in columns}

@@ -68,8 +68,8 @@ QUERY_PARTS: tuple[type, ...] = (
 )
 
 
-def is_quantile(node: exp.Expr) -> bool:
-    """Return True if a node calls median() or another aggregate that is a call by name."""
+def is_called_by_name(node: exp.Expr) -> bool:
+    """Return True if a node calls an aggregate that the parser reads as a call by name, such as median()."""
     return isinstance(node, exp.Anonymous) and node.name.lower() in _BY_NAME and len(node.expressions) <= _MOST
 
 

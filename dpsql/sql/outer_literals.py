@@ -15,7 +15,7 @@ from dpsql.model.environment import Column, Environment, folded
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql
 from dpsql.operations.trees import map_tree
-from dpsql.sql.around_queries import is_quantile
+from dpsql.sql.around_queries import is_called_by_name
 from dpsql.sql.clauses import sources_of
 from dpsql.sql.literals import as_truth, check_literals
 
@@ -105,7 +105,7 @@ def _column(kind: str, computed: list[Column]) -> exp.Column:
 
 
 def _aggregates(node: exp.Expr) -> bool:
-    return isinstance(node, exp.AggFunc | exp.Window | exp.Filter) or is_quantile(node)
+    return isinstance(node, exp.AggFunc | exp.Window | exp.Filter) or is_called_by_name(node)
 
 
 def _without_tables(root: exp.Expr) -> exp.Expr:

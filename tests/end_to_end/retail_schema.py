@@ -7,9 +7,12 @@ warehouses are public. Bounds bind nothing, and each key of a text has many cust
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
+
+import duckdb
 
 import dpsql
 from tests.noise_sources import silence
@@ -103,6 +106,25 @@ def create_tables(session: dpsql.Session) -> None:
     for text in POLICY:
         session.sql(text)
     silence(session)
+
+
+def leave_out_a_customer(connection: duckdb.DuckDBPyConnection) -> None:
+    """Delete all rows of the customer who has most rows in one of the tables."""
+    customer = connection.execute("SELECT customer FROM store_sales GROUP BY 1 ORDER BY count(*) DESC, 1").fetchone()
+    assert customer is not None
+    for table in ROWS_PER_CUSTOMER:
+        connection.execute(f"DELETE FROM {table} WHERE customer = ?", customer)
+    connection.execute("DELETE FROM customer WHERE id = ?", customer)
+
+
+@contextmanager
+def tables_without_a_customer() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database with the tables of the shop, without a customer of many rows."""
+    with duckdb.connect(config={"threads": "1"}) as connection:
+        for text in SETUP:
+            connection.execute(text)
+        leave_out_a_customer(connection)
+        yield connection
 
 
 def _close(shown: object, exact: object) -> bool:

@@ -28,7 +28,14 @@ from tests.end_to_end.composed import (
 )
 from tests.end_to_end.composition_cases import random_composition
 from tests.end_to_end.prepared import with_declarations, with_own_state
-from tests.end_to_end.retail_schema import LEVEL, ROWS_PER_CUSTOMER, SETUP, assert_equal_rows, create_tables
+from tests.end_to_end.retail_schema import (
+    LEVEL,
+    ROWS_PER_CUSTOMER,
+    assert_equal_rows,
+    create_tables,
+    leave_out_a_customer,
+    tables_without_a_customer,
+)
 from tests.end_to_end.two_worlds import watched
 from tests.noise_sources import seeded_noise
 
@@ -121,21 +128,8 @@ def test_a_text_costs_what_was_told_and_is_computed_of_its_parts(prepared: dpsql
 
 @pytest.fixture(scope="module")
 def beside() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Tables of the shop without a person of many rows."""
-    with duckdb.connect(config={"threads": "1"}) as connection:
-        for text in SETUP:
-            connection.execute(text)
-        _leave_out(connection)
+    with tables_without_a_customer() as connection:
         yield connection
-
-
-def _leave_out(connection: duckdb.DuckDBPyConnection) -> None:
-    """Leave out a person who has most rows."""
-    person = connection.execute("SELECT customer FROM store_sales GROUP BY 1 ORDER BY count(*) DESC, 1").fetchone()
-    assert person is not None
-    for table in ROWS_PER_CUSTOMER:
-        connection.execute(f"DELETE FROM {table} WHERE customer = ?", person)
-    connection.execute("DELETE FROM customer WHERE id = ?", person)
 
 
 @pytest.mark.parametrize("texts", [8, pytest.param(100, marks=pytest.mark.long)])
@@ -168,7 +162,7 @@ def test_two_persons_move_more_than_the_charge(prepared: dpsql.Session, beside: 
             rows = beside.sql(f"FROM {table}").to_arrow_table()
             without.register("made", rows)
             without.execute(f"CREATE TABLE {table} AS FROM made")
-        _leave_out(without)
+        leave_out_a_customer(without)
         for connection, is_right in ((beside, True), (without, False)):
             with with_own_state(prepared) as session, watched(connection) as worlds:
                 session.sql(text, rho=0.5)

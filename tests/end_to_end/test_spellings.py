@@ -13,7 +13,7 @@ import pytest
 import dpsql
 from tests.end_to_end.composed import spent
 from tests.end_to_end.prepared import with_own_state
-from tests.end_to_end.retail_schema import LEVEL, NUMBERS, ROWS_PER_CUSTOMER, SETUP, create_tables
+from tests.end_to_end.retail_schema import LEVEL, NUMBERS, create_tables, tables_without_a_customer
 from tests.end_to_end.spelling_cases import KEYS_OF_COLUMNS, SpelledText, random_text
 from tests.end_to_end.two_worlds import watched
 
@@ -65,15 +65,7 @@ def test_without_noise_an_answer_has_the_rows_of_duckdb(prepared: dpsql.Session)
 
 @pytest.fixture(scope="module")
 def beside() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Tables of the shop without the person who has most rows."""
-    with duckdb.connect(config={"threads": "1"}) as connection:
-        for text in SETUP:
-            connection.execute(text)
-        person = connection.execute("SELECT customer FROM store_sales GROUP BY 1 ORDER BY count(*) DESC, 1").fetchone()
-        assert person is not None
-        for table in ROWS_PER_CUSTOMER:
-            connection.execute(f"DELETE FROM {table} WHERE customer = ?", person)
-        connection.execute("DELETE FROM customer WHERE id = ?", person)
+    with tables_without_a_customer() as connection:
         yield connection
 
 

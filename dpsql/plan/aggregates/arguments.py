@@ -112,7 +112,7 @@ class Call:
 
     @property
     def adds_rows(self) -> bool:
-        """Whether it is a sum of all rows, so that the total of a unit in a group may be bounded."""
+        """Return whether the call adds up all rows, so that the total of a unit in a group may be bounded."""
         return self.function == "sum" and not self.distinct
 
     @property

@@ -22,7 +22,7 @@ from dpsql.plan.composition.ends import HIGH, LOW, Origin, Output, trace, with_e
 from dpsql.plan.composition.frequency_columns import WRITTEN
 from dpsql.plan.composition.lift import TEXT
 from dpsql.plan.composition.series import is_series
-from dpsql.sql.around_queries import QUERY_PARTS, is_quantile, name_truths
+from dpsql.sql.around_queries import QUERY_PARTS, is_called_by_name, name_truths
 from dpsql.sql.outer_literals import check_outer_literals
 from dpsql.sql.picked_rows import picks_numbers
 from dpsql.sql.row_rules import check_node
@@ -147,7 +147,7 @@ def read_outer(
     series = {id(part) for node in outer.walk() if is_series(node) for part in node.walk()}
     left: set[int] = set()
     for node in outer.walk(prune=lambda node: id(node) in left):
-        is_known = isinstance(node, _PARTS) or is_quantile(node) or id(node) in series or node.meta.get(WRITTEN)
+        is_known = isinstance(node, _PARTS) or is_called_by_name(node) or id(node) in series or node.meta.get(WRITTEN)
         noted = len(refusals.found)
         if not is_known:
             check_node(node, refusals)
