@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dpsql.mechanism import csh
 from dpsql.mechanism.csh import SubtractedHistogram
-from dpsql.mechanism.histogram import Shape
 from dpsql.mechanism.independent_gaussian import IndependentHistogram
+from dpsql.mechanism.measure import Shape
 from dpsql.model.frame import Sparsity
 
 

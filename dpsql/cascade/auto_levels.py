@@ -16,7 +16,8 @@ from functools import partial
 
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, Lowering
-from dpsql.mechanism.calibrate import MOST_DRAWN, Level
+from dpsql.mechanism.histogram import MOST_DRAWN
+from dpsql.mechanism.measure import Level
 from dpsql.mechanism.window import free_level
 from dpsql.model.auto_level import AutoLevel
 from dpsql.state import SideTable, State

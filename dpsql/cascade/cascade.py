@@ -1,20 +1,10 @@
-"""The points of one statistic at many levels: the top rises by composition, all below is post-processing.
+"""The points of one array in memory at many levels: the top rises by composition, all below is post-processing.
 
-A point is the noisy values of a statistic, and for a presence count its noisy floor, on one grid. Rising averages the
-highest point with a fresh release at the difference of levels, weighted by inverse variance: whoever holds both points
-holds the fresh release, so all rises together cost what the highest level costs. Every other point is drawn from its
-neighbours among the points there are and fresh noise of the same shape; nothing of the data is read for it.
-
-`Cascade` is the same of one array in memory, under any law.
-
-*Source*: Andersson, Retschmeier, Nelson and Pagh, Lemmas 3.1 to 3.3; docs/proofs/cascade.md.
+Points of a state file are made by the `Measure` of their frame, in the same way.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -22,92 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.errors import ReleaseError
-from dpsql.mechanism.histogram import Histogram, NoisyHistogram
-from dpsql.model.frame import NANO, PRESENCE, Statistic
-from dpsql.noise.correlated_gaussian import CorrelatedGaussian
-from dpsql.noise.entropy import Entropy, NoiseSource, SystemEntropy
-from dpsql.noise.laws.gaussian import between, fall, rise, towards
+from dpsql.noise.entropy import Entropy, SystemEntropy
 from dpsql.noise.laws.law import Law
-from dpsql.noise.rounded_gaussian import RoundedGaussian
 
 Integers = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A point at its level.
-
-    Attributes:
-        rho_nano: its level.
-        sigma: standard deviation of each key's own noise at that level, in units.
-        noisy: its values and floor; a floor of 0 where there is none.
-
-    """
-
-    rho_nano: int
-    sigma: float
-    noisy: NoisyHistogram
-
-
-Noise = Callable[[int, float], NoisyHistogram]
-"""Noise alone, of the statistic's shape: for so many keys, at a standard deviation of each key's own, in units."""
-
-
-def noise_of(statistic: Statistic, histogram: Histogram | None, source: NoiseSource) -> Noise:
-    """Noise of a statistic's shape, for post-processing: it reads no data and costs nothing.
-
-    Only noise of a presence count depends on the histogram.
-    """
-    if statistic != PRESENCE or histogram is None:
-        return own_noise(statistic.noise_exponent, source)
-
-    def of_counts(count: int, sigma: float) -> NoisyHistogram:
-        noise = source.draw(CorrelatedGaussian(sigma, histogram.correlation, histogram.floor_correlation), count)
-        return NoisyHistogram(noise.values, noise.floor)
-
-    return of_counts
-
-
-def own_noise(exponent: int, source: NoiseSource) -> Noise:
-    """Independent noise in steps of 2**exponent of a unit, for post-processing like `noise_of`."""
-    return lambda count, sigma: NoisyHistogram(source.draw(RoundedGaussian(sigma * 2.0**-exponent), count), 0)
-
-
-def risen(held: Placed, fresh: Placed) -> NoisyHistogram:
-    """The point at the sum of both levels: both averaged by inverse variance.
-
-    *Guarantee*: post-processing of two releases, the second of which was charged for its own level.
-    *Shapes*: both over all keys of the frame.
-    """
-    weight = rise(_level(held.rho_nano), _level(held.rho_nano + fresh.rho_nano)).weight
-    return _towards(held.noisy, fresh.noisy, weight)
-
-
-def lowered(high: Placed, low: Placed | None, rho_nano: int, noise: Noise) -> NoisyHistogram:
-    """The point at a level below ``high``, and above ``low`` where there is one: a bridge, or a step down.
-
-    *Guarantee*: post-processing of points that were paid for.
-    *Shapes*: both over the same keys.
-    """
-    level, top = _level(rho_nano), _level(high.rho_nano)
-    if low:
-        made = between(_level(low.rho_nano), level, top)
-        base = _towards(high.noisy, low.noisy, made.weight)
-    else:
-        made, base = fall(top, level), high.noisy
-    # scaled from the noise that the higher level has
-    own_sigma = high.sigma * math.sqrt(float(made.unit_variance * 2 * top))
-    own = noise(len(base.values), own_sigma)
-    return NoisyHistogram(base.values + own.values, base.floor + own.floor)
-
-
-def _level(rho_nano: int) -> Fraction:
-    return Fraction(rho_nano, NANO)
-
-
-def _towards(base: NoisyHistogram, other: NoisyHistogram, weight: Fraction) -> NoisyHistogram:
-    floor = towards(np.array([base.floor]), np.array([other.floor]), weight)
-    return NoisyHistogram(towards(base.values, other.values, weight), int(floor[0]))
 
 
 class Cascade:

@@ -21,7 +21,8 @@ from dataclasses import replace
 
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, Serving
-from dpsql.mechanism.calibrate import Calibration, Level, level_of
+from dpsql.mechanism.calibrate import Calibration, level_of
+from dpsql.mechanism.measure import Level
 from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.model.identity import in_question, reader_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery

@@ -18,7 +18,8 @@ from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving, Step
 from dpsql.cascade.servings import _Cascade, servings_of
 from dpsql.errors import AccessError, CalibrationError
-from dpsql.mechanism.calibrate import Calibration, Level, level_of
+from dpsql.mechanism.calibrate import Calibration, level_of
+from dpsql.mechanism.measure import Level
 from dpsql.mechanism.window import is_free_level
 from dpsql.model.frame import PRESENCE
 from dpsql.model.identity import rows_hash
@@ -153,13 +154,14 @@ class _SeenCascade(_Cascade):
     @cached_property
     def _lattice_of(self) -> tuple[StoredLevel, ...]:
         """The highest level that any text may have led to, for the discrete noise of a presence count."""
-        if self._level.statistic != PRESENCE or self._histogram.is_gaussian:
+        if self._level.statistic != PRESENCE or not self._histogram.measure.shows_origin:
             return ()
         level = level_of(PRESENCE, max(self._most_nano, self._true[0].rho_nano), self._histogram)
         return (replace(self._true[0], rho_nano=level.rho_nano, sigma=level.sigma),)
 
     def _require_rise(self) -> None:
-        """Refuse a rise above the stored points if there are too many of them."""
+        """Refuse a rise above the stored points if there are too many of them, or if their noise does not rise."""
+        self._histogram.measure.require_rise(self._true[0].rho_nano)
         if sum(self._lasts(point) for point in self._true) >= MOST_RISES:
             raise CalibrationError(
                 "this statistic was released at too many levels to rise again; declare a new version of the table"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from dpsql.mechanism.calibrate import Level
+from dpsql.mechanism.measure import Level
 from dpsql.state import Level as StoredLevel
 from dpsql.state import Pin
 

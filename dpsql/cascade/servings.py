@@ -17,8 +17,9 @@ from dpsql.cascade.left_out import each_served
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving, Step
 from dpsql.errors import AccessError, CalibrationError
-from dpsql.mechanism.calibrate import NO_CUT, Calibration, Cut, Level, cut_at, level_of
+from dpsql.mechanism.calibrate import NO_CUT, Calibration, Cut, cut_at, level_of
 from dpsql.mechanism.ceiling import require_below_ceiling
+from dpsql.mechanism.measure import Level
 from dpsql.mechanism.window import free_level, free_level_above, is_free_level
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.identity import statistic_hash
@@ -153,7 +154,7 @@ class _Cascade:
         What is made of discrete noise tells more than its level says: it keeps the lattice of what it is made of. None
         where nothing is stored, or noise is not discrete.
         """
-        if self._level.statistic != PRESENCE or self._histogram.is_gaussian:
+        if self._level.statistic != PRESENCE or not self._histogram.measure.shows_origin:
             return ()
         top = self._stored[:1]
         if not self._pinned(self._stored):
@@ -232,6 +233,7 @@ class _Cascade:
         """The top of the cascade at the level asked for, which is above it."""
         self._require_room()
         level = self._level
+        self._histogram.measure.require_rise(self._top_nano)
         fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
         if not self._hides:
             return self._serving(level, (Draw(level, None, 0.0, fresh),), None, ())

@@ -21,7 +21,7 @@ from dpsql.cascade.auto_levels import missing_step
 from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
 from dpsql.features.auto_choices import TYPICAL_GROUPS, Expected, Integers, chosen_groups, found_bounds, holds_most
-from dpsql.features.auto_histograms import Question, questions
+from dpsql.features.auto_histograms import MEASURE, Question, questions
 from dpsql.features.auto_norms import FEW_KEYS, USUAL_ROWS_PLACES, NormUse, chosen_norm, on_row_lattice, rounded_up
 from dpsql.features.auto_price import may_come, open_price
 from dpsql.features.auto_ratios import groups_for_ratios, ratio_groups, ratio_kind, ratio_norm
@@ -215,7 +215,7 @@ def release_histograms(
             if question.served(level.share_nano, runtime.state, limited) == level:
                 step = missing_step(level, question.level, runtime.state.side_table)
                 read = partial(_read, question, listed, runtime, timeout_seconds)
-                total += release_places(question.frame, step, read, runtime, reader)
+                total += release_places(question.frame, step, read, MEASURE, runtime, reader)
     return total
 
 

@@ -20,15 +20,17 @@ from dpsql.cascade.auto_levels import served_level
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_choices import EXTREMES_L2, PLACES, Integers, binned, placed, sure_bounds, sure_groups
 from dpsql.features.auto_norms import sure_norm
-from dpsql.mechanism.calibrate import Level
-from dpsql.mechanism.histogram import FLOAT_SLACK
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
+from dpsql.mechanism.measure import FLOAT_SLACK, Level
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.frame import NANO, Frame, Statistic
 from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, AutoQuestion, FrameQuery
-from dpsql.noise.rounded_gaussian import slack_delta_zcdp
 from dpsql.plan.features.auto import GROUPS
 from dpsql.state import Point, SideTable, State, to_numpy
+
+MEASURE = GAUSSIAN
+"""AUTO chooses by histograms with Gaussian noise, and its rules and prices are for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Question:
 
     def level(self, rho_nano: int) -> Level:
         """Return a level with its noise; each place of a unit has a draw, whose precision counts."""
-        noise_delta = slack_delta_zcdp(round(self.l2**2), rho_nano / NANO)
+        noise_delta = MEASURE.imprecision(round(self.l2**2), rho_nano / NANO)
         return Level(self.statistic, rho_nano, auto_sigma(rho_nano, self.l2), noise_delta)
 
     def served(self, share_nano: int, state: State, reader: Reader) -> AutoLevel:

@@ -12,20 +12,12 @@ from dataclasses import replace
 from dpsql.accounting import zcdp
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError
-from dpsql.mechanism.calibrate import (
-    MOST_AUTO_DRAWS,
-    MOST_DRAWN,
-    Level,
-    calibrate,
-    draws_of,
-    shares_of,
-    window_guarantee,
-)
-from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
+from dpsql.mechanism.calibrate import calibrate, shares_of, window_guarantee
+from dpsql.mechanism.histogram import MOST_AUTO_DRAWS, MOST_DRAWN, Histogram
+from dpsql.mechanism.measure import FLOAT_SLACK, Level
 from dpsql.model.frame import NANO
 from dpsql.model.identity import in_question
 from dpsql.model.private_query import FrameQuery
-from dpsql.noise.rounded_gaussian import slack_delta
 from dpsql.receipts import level_words, target_words, words
 from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row
@@ -97,8 +89,8 @@ def _guarantee_at(
     together = min(delta + thresholds, _LARGEST_DELTA)
     epsilon = zcdp.composed_epsilon(together, rho=rho_nano / NANO * FLOAT_SLACK, threshold_delta=thresholds)
     statistics = (*part.statistics, *(one for one, _ in part.unasked))
-    draws = MOST_DRAWN * (draws_of(histogram, statistics) + MOST_AUTO_DRAWS)
-    return epsilon, min(1.0, (together + slack_delta(draws, epsilon)) * (1.0 + 2.0**-51))
+    draws = MOST_DRAWN * (histogram.draws_of(statistics) + MOST_AUTO_DRAWS)
+    return epsilon, min(1.0, (together + histogram.measure.imprecision_at(draws, epsilon)) * (1.0 + 2.0**-51))
 
 
 def _beside(part: FrameQuery) -> int:

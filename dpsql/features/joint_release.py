@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.cascade.serving import Draw
-from dpsql.mechanism.calibrate import MOST_DRAWN, calibrate
+from dpsql.mechanism.calibrate import calibrate
+from dpsql.mechanism.histogram import MOST_DRAWN
 from dpsql.mechanism.joint import ShownFrame, joint_guarantee
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.window import charged_delta

@@ -55,7 +55,8 @@ from dpsql.features.target_rule import (
     place_after,
     upper_quantile,
 )
-from dpsql.mechanism.calibrate import Calibration, Level
+from dpsql.mechanism.calibrate import Calibration
+from dpsql.mechanism.measure import Level
 from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.identity import in_question, query_hash, rows_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery

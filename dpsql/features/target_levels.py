@@ -12,8 +12,8 @@ from fractions import Fraction
 
 from dpsql.accounting.composition import CONVERSIONS
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.calibrate import AUTO_PARTS, Level, levels_of, part_for_auto, shares_of, whole_nano
-from dpsql.mechanism.histogram import FLOAT_SLACK
+from dpsql.mechanism.calibrate import AUTO_PARTS, levels_of, part_for_auto, shares_of, whole_nano
+from dpsql.mechanism.measure import FLOAT_SLACK, Level
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.too_little import too_low_cap
 from dpsql.mechanism.window import grid

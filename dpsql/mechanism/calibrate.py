@@ -8,47 +8,24 @@ by the exact analysis, and the threshold the smallest that this rho allows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import zcdp
-from dpsql.accounting.composition import CONVERSIONS, Conversion, gaussian_rho
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, Moved, Shares, unit_l2
+from dpsql.mechanism.histogram import MOST_AUTO_DRAWS, Histogram, Shares
+from dpsql.mechanism.measure import FLOAT_SLACK, Level
 from dpsql.mechanism.too_little import delta_for_threshold, fits_window, no_room_for_imprecision, too_little
 from dpsql.mechanism.window import charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import NANO, PRESENCE, Statistic, Window
 from dpsql.model.private_query import FrameQuery, Request
 from dpsql.model.statistic_kinds import BESIDE_KINDS
 from dpsql.noise.kept_delta import delta_of_conversion
-from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 
 AUTO_PARTS = 32
 """AUTO gets one part in so many of a query's rho."""
-MOST_AUTO_DRAWS = 16
-"""Most draws of histograms that AUTO chooses by which one unit touches in one query."""
-MOST_DRAWN = 128
-"""Draws that a point may be an average of."""
 # what imprecise draws add is charged by a formula that is proved up to here: docs/proofs/rounded-gaussian.md, Theorem 5
 _LARGEST_DELTA = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One statistic's share of a query.
-
-    Attributes:
-        rho_nano: zCDP level in nano-rho; what its noise is drawn for and what it costs.
-        sigma: standard deviation of the noise that each key has of its own, in the units of the aggregate, rounded up.
-        noise_delta: what finite precision of the draws adds to delta, rounded up.
-
-    """
-
-    statistic: Statistic
-    rho_nano: int
-    sigma: float
-    noise_delta: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +97,7 @@ def calibrate(query: FrameQuery, histogram: Histogram) -> Calibration:
     if histogram.hides and query.frame.window:
         return _in_window(histogram, levels, query.frame.window, auto_nano)
     tau = _threshold(histogram, levels, rho, delta) if histogram.hides else None
-    epsilon, total_delta = guarantee(histogram, levels, tau, delta, auto_nano)
+    epsilon, total_delta = histogram.guarantee(levels, tau, delta, auto_nano)
     shown = histogram.threshold_delta(levels[0].sigma, tau)
     return Calibration(histogram, levels, Cut(tau, shown), epsilon, total_delta, auto_nano)
 
@@ -137,14 +114,6 @@ def cut_at(query: FrameQuery, histogram: Histogram, level: Level) -> Cut:
         return Cut(_window_tau(histogram, window, level), charged_delta(histogram, window))
     tau = _threshold(histogram, (level,), level.rho_nano / NANO, query.request.delta)
     return Cut(tau, histogram.threshold_delta(level.sigma, tau))
-
-
-def sigma_at(statistic: Statistic, rho_nano: int, histogram: Histogram) -> float:
-    """Noise of a statistic at a level: the histogram's, or l2 / sqrt(2 rho); rounded up."""
-    rho = rho_nano / NANO
-    if statistic == PRESENCE:
-        return histogram.sigma(rho)
-    return histogram.sum_l2(statistic) / math.sqrt(2.0 * rho) * FLOAT_SLACK
 
 
 def auto_share(query: FrameQuery, histogram: Histogram) -> int:
@@ -175,39 +144,6 @@ def part_for_auto(total_nano: int, query: FrameQuery) -> int:
     return max(1, total_nano // AUTO_PARTS // len(query.auto))
 
 
-def guarantee(
-    histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float, auto_nano: int
-) -> tuple[float, float]:
-    """(epsilon, delta) of one release of these levels together, by the exact joint analysis, both rounded up.
-
-    ``delta`` is what may be spent on noise and threshold; what the draws' precision adds comes on top. Where AUTO was
-    told something at ``auto_nano``, the bound that holds however it chose (docs/proofs/auto.md); a threshold that
-    costs all of ``delta`` leaves it none for the noise, which then gets as much again.
-    """
-    sigma = levels[0].sigma
-    shown = histogram.threshold_delta(sigma, tau)
-    if auto_nano:
-        delta = max(delta, 2.0 * shown)
-        rho = (sum(level.rho_nano for level in levels) + auto_nano) / NANO
-        epsilon = zcdp.composed_epsilon(delta, rho=rho * FLOAT_SLACK, threshold_delta=shown)
-    else:
-        # a stored threshold may cost more than is asked for now
-        delta = max(delta, shown * histogram.threshold_room)
-        epsilon = histogram.query_epsilon(delta, sigma, tau, moved_by(histogram, levels))
-    return epsilon, _with_imprecision(histogram, levels, epsilon, delta, with_auto=auto_nano > 0)
-
-
-def _with_imprecision(
-    histogram: Histogram, levels: tuple[Level, ...], epsilon: float, delta: float, *, with_auto: bool
-) -> float:
-    """Delta and what the draws' precision adds to it, rounded up.
-
-    Each point may be an average of as many draws as there are rises.
-    """
-    draws = draws_of(histogram, (level.statistic for level in levels)) + MOST_AUTO_DRAWS * with_auto
-    return min(1.0, (delta + slack_delta(MOST_DRAWN * draws, epsilon)) * (1.0 + 2.0**-51))
-
-
 def window_guarantee(
     histogram: Histogram, levels: tuple[Level, ...], window: Window, auto_nano: int = 0
 ) -> tuple[float, float]:
@@ -218,9 +154,9 @@ def window_guarantee(
     of these levels to epsilon, which takes the window's delta once more.
     """
     rho = (sum(level.rho_nano for level in levels) + auto_nano) / NANO
-    epsilon = _conversion(histogram).epsilon(window.delta, rho * FLOAT_SLACK)
+    epsilon = histogram.measure.epsilon(window.delta, rho)
     delta = window.delta + charged_delta(histogram, window)
-    return epsilon, _with_imprecision(histogram, levels, epsilon, delta, with_auto=auto_nano > 0)
+    return epsilon, histogram.with_imprecision(levels, epsilon, delta, with_auto=auto_nano > 0)
 
 
 def independent_guarantee(
@@ -231,22 +167,8 @@ def independent_guarantee(
     *Guarantee*: docs/proofs/cascade.md, Theorem (independent releases), and docs/proofs/ledger.md, Theorem 2: the
     conversion of the sum of all levels to epsilon, which takes ``delta``, with the deltas of all thresholds beside it.
     """
-    epsilon = _conversion(histogram).epsilon(delta, rho_nano / NANO * FLOAT_SLACK)
-    return epsilon, _with_imprecision(histogram, levels, epsilon, delta + threshold_delta, with_auto=True)
-
-
-def _conversion(histogram: Histogram) -> Conversion:
-    """Return the conversion of levels to epsilon: exact for Gaussian noise, by zCDP for discrete noise."""
-    return CONVERSIONS["gaussian" if histogram.is_gaussian else "zcdp"]
-
-
-def moved_by(histogram: Histogram, levels: tuple[Level, ...]) -> Moved:
-    """How far one unit moves the statistics beside the presence count: in each changed group, and in any case."""
-    groups = histogram.unit_groups
-    sums = (level for level in levels[1:] if level.statistic.kind not in BESIDE_KINDS)
-    coverage = (level for level in levels[1:] if level.statistic.kind in BESIDE_KINDS)
-    per_group = math.fsum((unit_l2(level.statistic, groups) / level.sigma) ** 2 for level in sums)
-    return Moved(per_group, math.fsum(level.sigma**-2 for level in coverage))
+    epsilon = histogram.measure.epsilon(delta, rho_nano / NANO)
+    return epsilon, histogram.with_imprecision(levels, epsilon, delta + threshold_delta, with_auto=True)
 
 
 def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level:
@@ -256,26 +178,16 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
         CalibrationError: the noise is wider than can be drawn.
 
     """
+    rho = rho_nano / NANO
     try:
-        sigma = sigma_at(statistic, rho_nano, histogram)
-        if statistic == PRESENCE:
-            histogram.law(sigma)
-        else:
-            RoundedGaussian(sigma * 2.0**-statistic.noise_exponent)
+        sigma = histogram.sigma(rho) if statistic == PRESENCE else histogram.sum_sigma(statistic, rho)
+        histogram.require(statistic, sigma)
     except CalibrationError:
         raise CalibrationError(
-            f"rho = {rho_nano / NANO:.3g} for one statistic with max_groups = {histogram.unit_groups} needs more noise "
-            "than can be drawn; ask for more rho or epsilon, or let a unit have fewer groups or rows"
+            f"{histogram.measure.amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups} needs "
+            "more noise than can be drawn; ask for more rho or epsilon, or let a unit have fewer groups or rows"
         ) from None
-    return Level(statistic, rho_nano, sigma, slack_delta_zcdp(draws_of(histogram, (statistic,)), rho_nano / NANO))
-
-
-def draws_of(histogram: Histogram, statistics: Iterable[Statistic]) -> int:
-    """Draws whose imprecision counts: those of the presence count, of every sum, and of a unit's place in coverage."""
-    return sum(
-        histogram.draws if one == PRESENCE else 1 if one.kind in BESIDE_KINDS else histogram.sum_draws * one.cells
-        for one in statistics
-    )
+    return Level(statistic, rho_nano, sigma, histogram.measure.imprecision(histogram.draws_of((statistic,)), rho))
 
 
 def whole_nano(rho: float) -> int:
@@ -318,7 +230,7 @@ def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delt
     """Return the threshold of a query by rho. With the imprecision of the draws it costs at most its share of delta."""
     target = delta_for_threshold((level.noise_delta for level in levels), delta)
     if target <= 0.0:
-        least = slack_delta_zcdp(draws_of(histogram, (level.statistic for level in levels)), 0.0)
+        least = histogram.measure.imprecision(histogram.draws_of(level.statistic for level in levels), 0.0)
         raise no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
     tau = histogram.threshold(target * histogram.threshold_share, levels[0].sigma)
     if tau is None:
@@ -353,11 +265,11 @@ def _at_epsilon(query: FrameQuery, histogram: Histogram) -> Calibration:
     )
     if query.request.by_budget:
         # what one unit moves together may be less than the levels add up to, which the budget pays for
-        rho = gaussian_rho(epsilon, target)
+        rho = histogram.measure.budget_rho(epsilon, target)
     else:
         rho = histogram.query_rho(epsilon, target, Shares(min(1.0, query.weights[0]), beside))
     levels, _ = levels_of(query, histogram, rho)
-    tau = histogram.query_threshold(epsilon, target, levels[0].sigma, moved_by(histogram, levels))
+    tau = histogram.query_threshold(epsilon, target, levels[0].sigma, histogram.moved(levels))
     shown = histogram.threshold_delta(levels[0].sigma, tau)
     # noise and threshold were set to meet it; how much less it is to the last digit would cost a search
     return Calibration(histogram, levels, Cut(tau, shown), epsilon, query.request.delta)
@@ -374,7 +286,7 @@ def _after_auto(query: FrameQuery, histogram: Histogram, target: float) -> Calib
         tau = histogram.threshold(shown, levels[0].sigma)
     if sum(level.rho_nano for level in levels) + auto_nano > rho * NANO:
         # what it chooses by is of a higher level than this query leaves for it
-        epsilon, delta = guarantee(histogram, levels, tau, delta, auto_nano)
+        epsilon, delta = histogram.guarantee(levels, tau, delta, auto_nano)
     shown = histogram.threshold_delta(levels[0].sigma, tau)
     return Calibration(histogram, levels, Cut(tau, shown), epsilon, delta, auto_nano)
 
@@ -383,10 +295,10 @@ def _after_imprecision(query: FrameQuery, histogram: Histogram) -> float:
     """Return the part of delta that is left for noise and threshold, of a query by epsilon."""
     epsilon, delta = query.request.asked_epsilon, query.request.delta
     unasked = (one for one, _ in query.unasked)
-    draws = draws_of(histogram, (*query.statistics, *unasked)) + MOST_AUTO_DRAWS * bool(query.auto)
-    target = delta - 1.01 * slack_delta(draws, epsilon)
+    draws = histogram.draws_of((*query.statistics, *unasked)) + MOST_AUTO_DRAWS * bool(query.auto)
+    target = delta - 1.01 * histogram.measure.imprecision_at(draws, epsilon)
     if target <= 0.0:
-        too_large = delta > 1.01 * slack_delta(draws, 0.0)
+        too_large = delta > 1.01 * histogram.measure.imprecision_at(draws, 0.0)
         raise no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
     if query.request.by_budget:
         target = min(target, delta_of_conversion(epsilon, delta))
@@ -395,5 +307,5 @@ def _after_imprecision(query: FrameQuery, histogram: Histogram) -> float:
 
 def _rho_with_auto(histogram: Histogram, epsilon: float, target: float, *, by_budget: bool) -> float:
     """Return the level of all that a query by epsilon releases; by the budget it is not rounded down once more."""
-    rho = gaussian_rho(epsilon, target / 2.0 if histogram.hides else target)
+    rho = histogram.measure.budget_rho(epsilon, target / 2.0 if histogram.hides else target)
     return rho if by_budget else rho / FLOAT_SLACK

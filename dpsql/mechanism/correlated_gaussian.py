@@ -8,15 +8,9 @@ from functools import lru_cache
 
 from dpsql.accounting.correlated_histogram import CommonNoiseProfile, CorrelatedProfile, quietest_correlation
 from dpsql.accounting.profile import Profile, smallest_sigma
-from dpsql.mechanism.histogram import (
-    FLOAT_SLACK,
-    NOTHING_MOVED,
-    Histogram,
-    HistogramMechanism,
-    Moved,
-    ProfiledHistogram,
-    Shape,
-)
+from dpsql.mechanism.gaussian_measure import ProfiledHistogram
+from dpsql.mechanism.histogram import NOTHING_MOVED, Histogram, HistogramMechanism, Moved
+from dpsql.mechanism.measure import FLOAT_SLACK, Shape
 from dpsql.model.frame import Frame
 from dpsql.noise.correlated_gaussian import GRID_ALLOWANCE, effective_sigma
 

@@ -12,7 +12,8 @@ from typing import ClassVar
 
 from dpsql.accounting.correlated_histogram import TopKProfile, quietest_top_k_correlation
 from dpsql.mechanism.correlated_gaussian import SharedNoise
-from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Shape
+from dpsql.mechanism.histogram import Histogram, HistogramMechanism
+from dpsql.mechanism.measure import Shape
 from dpsql.model.frame import Frame, Sparsity
 
 

@@ -11,24 +11,17 @@ from dpsql.accounting import gaussian, zcdp
 from dpsql.accounting.discrete_histogram import discrete_counts_delta, discrete_rho, discrete_sigma
 from dpsql.accounting.profile import narrow
 from dpsql.mechanism.correlated_gaussian import listed_keys
-from dpsql.mechanism.histogram import (
-    FLOAT_SLACK,
-    Histogram,
-    HistogramMechanism,
-    Integers,
-    Moved,
-    NoisyHistogram,
-    Shape,
-    Shares,
-)
-from dpsql.model.frame import Frame
+from dpsql.mechanism.gaussian_measure import ZCDP, GaussianHistogram
+from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Moved, Shares
+from dpsql.mechanism.measure import FLOAT_SLACK, Integers, Measure, NoisyHistogram, Shape
+from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.noise.correlated_gaussian import GRID_BITS
 from dpsql.noise.discrete_gaussian import DiscreteCorrelatedGaussian, rational_variance
 from dpsql.noise.entropy import NoiseSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiscreteListedHistogram(Histogram):
+class DiscreteListedHistogram(GaussianHistogram):
     """All keys of a public list share a common term, in half counts: integers all the way, no imprecise draws.
 
     *Guarantee*, *Source*: Lebeda and Retschmeier 2025, Algorithm 4 and Lemma 7.5; docs/proofs/discrete-gaussian.md. All
@@ -36,7 +29,7 @@ class DiscreteListedHistogram(Histogram):
     """
 
     k: int
-    is_gaussian: ClassVar[bool] = False
+    measure: ClassVar[Measure] = ZCDP
 
     def sigma(self, rho: float) -> float:
         """Own noise at a level, rounded up."""
@@ -62,6 +55,13 @@ class DiscreteListedHistogram(Histogram):
         counts = discrete_rho(self.k, rational_variance(sigma), self.correlation)
         others = 0.5 * (self.unit_groups * moved.per_group + moved.beside)
         return zcdp.epsilon(delta, (counts + others) * FLOAT_SLACK)
+
+    def require(self, statistic: Statistic, sigma: float) -> None:
+        """Find out that noise can be drawn. See `Histogram`."""
+        if statistic == PRESENCE:
+            self.law(sigma)
+        else:
+            GaussianHistogram.require(self, statistic, sigma)
 
     def law(self, sigma: float) -> DiscreteCorrelatedGaussian:
         """The law of the noise of all counts, in half counts."""

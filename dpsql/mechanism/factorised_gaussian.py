@@ -6,17 +6,9 @@ import math
 from dataclasses import dataclass, replace
 
 from dpsql.accounting import gaussian
-from dpsql.mechanism.histogram import (
-    FLOAT_SLACK,
-    Floats,
-    Histogram,
-    HistogramMechanism,
-    Integers,
-    Moved,
-    Sequences,
-    Shape,
-    Shares,
-)
+from dpsql.mechanism.gaussian_measure import GaussianHistogram
+from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Moved, Sequences, Shares
+from dpsql.mechanism.measure import FLOAT_SLACK, Floats, Integers, Shape
 from dpsql.model.estimates import RunningTotal
 from dpsql.model.frame import Frame, Ordering, Statistic
 from dpsql.model.statistic_kinds import BESIDE_KINDS
@@ -29,7 +21,7 @@ _LEAST_RADIUS_BITS = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FactorisedHistogram(Histogram):
+class FactorisedHistogram(GaussianHistogram):
     """Every sequence of public keys is noised as a power of its running totals; values are read from under the noise.
 
     *Guarantee*, *Source*: `FractionalSum`; docs/proofs/running-totals.md. Independent noise on each entry of what is

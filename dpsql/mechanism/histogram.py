@@ -9,36 +9,21 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting import gaussian
-from dpsql.accounting.best_point import best_point
-from dpsql.accounting.profile import (
-    Profile,
-    smallest_epsilon,
-    smallest_query_threshold,
-    smallest_threshold,
-)
+from dpsql.mechanism.measure import FLOAT_SLACK, Floats, Grid, Integers, Level, Measure, NoisyHistogram, Shape
 from dpsql.model.environment import Mechanism
-from dpsql.model.frame import Factorised, Frame, Norm, Ordering, Places, Statistic
+from dpsql.model.frame import PRESENCE, Factorised, Frame, Norm, Ordering, Places, Statistic
 from dpsql.model.statistic_kinds import BESIDE_KINDS
-from dpsql.noise.correlated_gaussian import (
-    GRID_BITS,
-    CorrelatedGaussian,
-    CorrelatedNoise,
-    effective_tau,
-    threshold_to_compare,
-)
-from dpsql.noise.entropy import Distribution, NoiseSource
+from dpsql.noise.correlated_gaussian import GRID_BITS
+from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.running_totals import FractionalSum
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
@@ -115,23 +100,10 @@ class Sequences(Factorised):
         return np.moveaxis(ordered.reshape(*others, ordering.length), -1, ordering.axis).ravel()
 
 
-FLOAT_SLACK = 1.0 + 2.0**-40
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Variances over sigma^2: of the noise that all keys share, and of the floor's own (None without a floor)."""
-
-    correlation: float
-    floor_correlation: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class NoisyHistogram:
-    """Noisy counts over key ids and the floor to be added to each of them, in steps of 2**-GRID_BITS of a count."""
-
-    values: Integers
-    floor: int
+MOST_AUTO_DRAWS = 16
+"""Most draws of histograms that AUTO chooses by which one unit touches in one query."""
+MOST_DRAWN = 128
+"""Draws that a point may be an average of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +136,8 @@ NOTHING_MOVED = Moved()
 class Histogram(ABC):
     """A presence count's mechanism without its level; equal to another one that noises alike.
 
-    What stands here holds for Gaussian noise on the values of the keys themselves, all of which are shown: with a
-    common term, or without. A mechanism says what is otherwise.
+    Its `measure` has the law of the noise of all statistics. What is written out here holds for noise on the values of
+    the keys themselves, all of which are shown. A mechanism says what is otherwise.
 
     Attributes:
         name: of the mechanism in receipts.
@@ -175,7 +147,7 @@ class Histogram(ABC):
         hides: whether keys pass a threshold.
         correlation: variance of the noise that all keys share over sigma^2.
         floor_correlation: variance of the floor's own noise over sigma^2; None where no noisy floor is shown.
-        is_gaussian: whether counts have the Gaussian law, so that points made of others have it at their level.
+        measure: the law of the noise, and what its levels cost.
         threshold_room: how many times the threshold's delta a guarantee needs at least.
         threshold_share: part of the delta of a query by rho that its threshold may cost; the rest is left for sums.
 
@@ -188,7 +160,7 @@ class Histogram(ABC):
     hides: bool = False
     correlation: float = 0.0
     floor_correlation: float | None = None
-    is_gaussian: ClassVar[bool] = True
+    measure: ClassVar[Measure]
     threshold_room: ClassVar[float] = FLOAT_SLACK
     threshold_share: ClassVar[float] = 1.0
 
@@ -197,12 +169,26 @@ class Histogram(ABC):
         """Standard deviation of each key's own noise at a level, in units, rounded up."""
 
     @abstractmethod
+    def sum_sigma(self, statistic: Statistic, rho: float) -> float:
+        """The same of each key's noise on another statistic, in its units, rounded up."""
+
+    @abstractmethod
     def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:
         """Largest rho of a query of which its parts get these shares, rounded down."""
 
     @abstractmethod
-    def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:
-        """Smallest epsilon of the query, sums and what is beside included, at delta; rounded up."""
+    def guarantee(
+        self, levels: tuple[Level, ...], tau: float | None, delta: float, auto_nano: int
+    ) -> tuple[float, float]:
+        """(epsilon, delta) of one release of these levels together, both rounded up.
+
+        Args:
+            levels: the presence count first.
+            tau: threshold of new keys; None where all are shown.
+            delta: what may be spent on noise and threshold.
+            auto_nano: levels in nano-rho of what AUTO chose by, and of statistics left out because of it.
+
+        """
 
     def threshold(self, delta: float, sigma: float) -> float | None:  # noqa: ARG002 — of mechanisms that hide keys
         """Smallest tau, as it is compared with, whose threshold part is at most delta; None where no key hides."""
@@ -216,19 +202,48 @@ class Histogram(ABC):
         """What the ledger adds beside rho, rounded up; 0 where no key hides."""
         return 0.0
 
-    def law(self, sigma: float) -> Distribution[CorrelatedNoise]:
-        """The law of the noise of all counts.
+    def grid(self, statistic: Statistic) -> Grid:
+        """What a statistic's noise is drawn on."""
+        if statistic == PRESENCE:
+            return Grid(-GRID_BITS, Shape(self.correlation, self.floor_correlation))
+        return Grid(statistic.noise_exponent)
+
+    def require(self, statistic: Statistic, sigma: float) -> None:
+        """Find out that noise can be drawn.
 
         Raises:
-            CalibrationError: such noise cannot be drawn.
+            CalibrationError: it cannot.
 
         """
-        return CorrelatedGaussian(sigma, self.correlation, self.floor_correlation)
+        self.measure.require(self.grid(statistic), sigma)
 
     def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
         """Add noise to what is noised of the counts, and to the floor; without noise it is a constant of the policy."""
-        noise = source.draw(self.law(sigma), len(exact))
+        noise = self.measure.draw(self.grid(PRESENCE), sigma, len(exact), source)
         return NoisyHistogram(self.spread(exact, GRID_BITS) + noise.values, (floor << GRID_BITS) + noise.floor)
+
+    def draws_of(self, statistics: Iterable[Statistic]) -> int:
+        """Draws whose imprecision counts: of the presence count, of every sum, and of a unit's place in coverage."""
+        return sum(
+            self.draws if one == PRESENCE else 1 if one.kind in BESIDE_KINDS else self.sum_draws * one.cells
+            for one in statistics
+        )
+
+    def with_imprecision(self, levels: tuple[Level, ...], epsilon: float, delta: float, *, with_auto: bool) -> float:
+        """Delta and what the draws' precision adds to it, rounded up.
+
+        Each point may be an average of as many draws as there are rises.
+        """
+        draws = self.draws_of(level.statistic for level in levels) + MOST_AUTO_DRAWS * with_auto
+        added = self.measure.imprecision_at(MOST_DRAWN * draws, epsilon)
+        return min(1.0, (delta + added) * (1.0 + 2.0**-51))
+
+    def moved(self, levels: tuple[Level, ...]) -> Moved:
+        """How far one unit moves the statistics beside the presence count: in each changed group, and in any case."""
+        sums = (level for level in levels[1:] if level.statistic.kind not in BESIDE_KINDS)
+        coverage = (level for level in levels[1:] if level.statistic.kind in BESIDE_KINDS)
+        per_group = math.fsum((unit_l2(level.statistic, self.unit_groups) / level.sigma) ** 2 for level in sums)
+        return Moved(per_group, math.fsum(level.sigma**-2 for level in coverage))
 
     def sum_l2(self, statistic: Statistic) -> float:
         """Most that one unit moves what is noised of a statistic, in its units, in all groups together."""
@@ -289,48 +304,3 @@ def count_sigma(histogram: Histogram, sigma: float) -> float:
     """Standard deviation of a count, floor added: own noise, and what the floor leaves of the shared."""
     shared = histogram.correlation if histogram.floor_correlation is None else histogram.floor_correlation
     return sigma * math.sqrt(1.0 + shared)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfiledHistogram(Histogram):
-    """What holds for every mechanism whose cost is read off one `Profile`, with a threshold or without.
-
-    Without a threshold every key is shown, and what is left is the Gaussian mechanism at the profile's distance.
-    """
-
-    @abstractmethod
-    def profile(self, sigma: float, moved: Moved = NOTHING_MOVED) -> Profile:
-        """The profile of noise as it is drawn."""
-
-    def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:
-        """Largest rho of a query, rounded down: where all of it moves together by what (epsilon, delta) allows."""
-        presence, beside = shares.presence, shares.beside
-        if self.hides:
-            return best_point(self.profile(1.0), epsilon, delta, presence, beside).rho / FLOAT_SLACK**3
-        sums = 2.0 * max(0.0, 1.0 - presence - beside) / self.unit_groups
-        at_one = self.profile(self.sigma(presence), Moved(sums, 2.0 * beside)).rho
-        return 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 / at_one / FLOAT_SLACK**3
-
-    def threshold(self, delta: float, sigma: float) -> float | None:
-        """Smallest tau whose threshold part is at most delta."""
-        if not self.hides:
-            return None
-        return threshold_to_compare(smallest_threshold(self.profile(sigma), delta), self.correlation)
-
-    def query_threshold(self, epsilon: float, delta: float, sigma: float, moved: Moved) -> float | None:
-        """Smallest tau for which the query is (epsilon, delta)-private."""
-        if not self.hides:
-            return None
-        profile = self.profile(sigma, moved)
-        return threshold_to_compare(smallest_query_threshold(profile, epsilon, delta), self.correlation)
-
-    def threshold_delta(self, sigma: float, tau: float | None) -> float:
-        """What the ledger adds beside rho."""
-        return 0.0 if tau is None else self.profile(sigma).threshold_delta(effective_tau(tau, self.correlation))
-
-    def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:
-        """Smallest epsilon of the query at delta."""
-        profile = self.profile(sigma, moved)
-        if tau is None:
-            return gaussian.epsilon(delta, math.sqrt(2.0 * profile.rho) * FLOAT_SLACK, 1.0)
-        return smallest_epsilon(profile, delta, effective_tau(tau, self.correlation))

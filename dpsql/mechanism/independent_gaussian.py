@@ -10,16 +10,9 @@ from dpsql.accounting.parts import delta_of_parts, threshold_of_parts
 from dpsql.accounting.profile import Profile
 from dpsql.accounting.sparse_histogram import SparseProfile, WeightedProfile
 from dpsql.mechanism.csh import subtracted
-from dpsql.mechanism.histogram import (
-    FLOAT_SLACK,
-    NOTHING_MOVED,
-    Histogram,
-    HistogramMechanism,
-    Integers,
-    Moved,
-    ProfiledHistogram,
-    Shape,
-)
+from dpsql.mechanism.gaussian_measure import ProfiledHistogram
+from dpsql.mechanism.histogram import NOTHING_MOVED, Histogram, HistogramMechanism, Moved
+from dpsql.mechanism.measure import FLOAT_SLACK, Integers, Shape
 from dpsql.model.frame import GSHM as THRESHOLD
 from dpsql.model.frame import KEYS_FIRST, Frame
 

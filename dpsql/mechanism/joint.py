@@ -10,18 +10,17 @@ docs/proofs/other-group.md, Theorem 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.accounting import gaussian, zcdp
-from dpsql.accounting.composition import gaussian_rho
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.calibrate import MOST_AUTO_DRAWS, MOST_DRAWN, draws_of, total_nano
-from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
+from dpsql.mechanism.calibrate import total_nano
+from dpsql.mechanism.gaussian_measure import ZCDP
+from dpsql.mechanism.histogram import MOST_AUTO_DRAWS, MOST_DRAWN, Histogram
+from dpsql.mechanism.measure import Measure
 from dpsql.model.frame import NANO, Statistic
 from dpsql.model.private_query import Request
 from dpsql.noise.kept_delta import delta_of_conversion
-from dpsql.noise.rounded_gaussian import slack_delta
 
 _THRESHOLDS = 0.5
 """Part of delta that thresholds get where keys hide; the rest is what the conversion to epsilon takes."""
@@ -49,15 +48,14 @@ class ShownFrame:
     auto_nano: int = 0
 
     @property
-    def is_gaussian(self) -> bool:
-        """Whether the profile of the Gaussian is stated for it, beside the thresholds' delta.
+    def measure(self) -> Measure:
+        """The measure that states its cost, beside the thresholds' delta.
 
-        Where shown counts share noise with hidden ones, or with a floor, the conversion of zCDP is stated, which is no
-        less (docs/proofs/ledger.md, Theorem 2).
+        Where shown counts share noise with hidden ones, or with a floor, it is that of zCDP, which is no less
+        (docs/proofs/ledger.md, Theorem 2).
         """
-        return self.histogram.is_gaussian and not (
-            self.histogram.hides and self.histogram.floor_correlation is not None
-        )
+        shares = self.histogram.hides and self.histogram.floor_correlation is not None
+        return ZCDP if shares else self.histogram.measure
 
 
 def shared_requests(
@@ -86,9 +84,8 @@ def shared_requests(
     delta = request.delta * _THRESHOLDS / hiding if hiding else request.delta
     total = request.rho
     if total is None:
-        draws = sum(draws_of(histogram, statistics) for histogram in histograms) + _auto_draws(auto_nano)
-        is_gaussian = all(histogram.is_gaussian for histogram in histograms)
-        total = _rho(request, draws, hides=bool(hiding), is_gaussian=is_gaussian)
+        draws = sum(histogram.draws_of(statistics) for histogram in histograms) + _auto_draws(auto_nano)
+        total = _rho(request, draws, _measure_of(histogram.measure for histogram in histograms), hides=bool(hiding))
     shared_nano = total_nano(request, total) - auto_nano
     shares = [math.floor(noise / math.fsum(noises) * shared_nano) for noise in noises]
     shares[0] += shared_nano - sum(shares)
@@ -116,8 +113,8 @@ def equal_requests(request: Request, parts: Sequence[Sequence[ShownFrame]]) -> t
     total = request.rho
     if total is None:
         frames = [frame for part in parts for frame in part]
-        draws = sum(draws_of(frame.histogram, frame.statistics) + _auto_draws(frame.auto_nano) for frame in frames)
-        total = _rho(request, draws, hides=any(hides), is_gaussian=all(frame.is_gaussian for frame in frames))
+        draws = sum(frame.histogram.draws_of(frame.statistics) + _auto_draws(frame.auto_nano) for frame in frames)
+        total = _rho(request, draws, _measure_of(frame.measure for frame in frames), hides=any(hides))
     share = math.floor(total * NANO / len(parts)) / NANO
     if not share:
         raise CalibrationError(f"rho = {total:.3g} is too small for {len(parts)} private queries")
@@ -128,27 +125,31 @@ def _auto_draws(auto_nano: int) -> int:
     return MOST_DRAWN * MOST_AUTO_DRAWS if auto_nano else 0
 
 
-def _rho(request: Request, draws: int, *, hides: bool, is_gaussian: bool) -> float:
+def _measure_of(measures: Iterable[Measure]) -> Measure:
+    """Return the measure of releases together: their own if it is one, else that of zCDP, which holds for all."""
+    found = set(measures)
+    return found.pop() if len(found) == 1 else ZCDP
+
+
+def _rho(request: Request, draws: int, measure: Measure, *, hides: bool) -> float:
     """Return the largest rho that keeps (epsilon, delta), rounded down.
 
     Args:
         request: by epsilon.
         draws: of noise, whose precision costs delta.
+        measure: states the cost of all of it.
         hides: whether keys pass a threshold.
-        is_gaussian: whether the profile of the Gaussian is stated.
 
     """
-    target = _conversion_delta(request.delta, hides=hides) - 1.01 * slack_delta(draws, request.asked_epsilon)
+    target = _conversion_delta(request.delta, hides=hides) - 1.01 * measure.imprecision_at(draws, request.asked_epsilon)
     if target <= 0.0:
         raise CalibrationError(
             f"delta = {request.delta:.3g} is below what the finite precision of the noise costs; ask for more"
         )
     if request.by_budget:
         converted = delta_of_conversion(request.asked_epsilon, request.delta)
-        return gaussian_rho(request.asked_epsilon, min(target, converted))
-    if is_gaussian:
-        return 0.5 / gaussian.sigma(request.asked_epsilon, target, 1.0) ** 2 / FLOAT_SLACK**3
-    return zcdp.rho(request.asked_epsilon, target) / FLOAT_SLACK
+        return measure.budget_rho(request.asked_epsilon, min(target, converted))
+    return measure.rho(request.asked_epsilon, target)
 
 
 def _conversion_delta(delta: float, *, hides: bool) -> float:
@@ -162,17 +163,15 @@ def joint_guarantee(parts: Sequence[ShownFrame], request: Request) -> tuple[floa
     What is asked by rho may spend its delta on noise and thresholds; stored thresholds may cost more, and what the
     draws' precision adds comes on top.
     """
-    hides = any(part.histogram.hides for part in parts)
+    hides, measure = any(part.histogram.hides for part in parts), _measure_of(part.measure for part in parts)
     rho = sum(part.rho_nano + part.auto_nano for part in parts) / NANO
-    draws = [part.draws_per_point * draws_of(part.histogram, part.statistics) for part in parts]
-    draws += [_auto_draws(part.auto_nano) for part in parts]
+    draws = sum(part.draws_per_point * part.histogram.draws_of(part.statistics) for part in parts)
+    draws += sum(_auto_draws(part.auto_nano) for part in parts)
     converted = _conversion_delta(request.delta, hides=hides)
     if request.epsilon is not None:
-        room = converted - 1.01 * slack_delta(sum(draws), request.epsilon)
+        room = converted - 1.01 * measure.imprecision_at(draws, request.epsilon)
         converted = room if room > 0.0 else converted
-    if all(part.is_gaussian for part in parts):
-        epsilon = gaussian.epsilon(converted, math.sqrt(2.0 * rho) * FLOAT_SLACK, 1.0)
-    else:
-        epsilon = zcdp.epsilon(converted, rho * FLOAT_SLACK)
-    total = math.fsum([converted, *(part.threshold_delta for part in parts), slack_delta(sum(draws), epsilon)])
+    epsilon = measure.epsilon(converted, rho)
+    imprecision = measure.imprecision_at(draws, epsilon)
+    total = math.fsum([converted, *(part.threshold_delta for part in parts), imprecision])
     return epsilon, min(1.0, total * (1.0 + 2.0**-50))

@@ -17,10 +17,11 @@ from dpsql.mechanism.correlated_gaussian import CORRELATED_GAUSSIAN
 from dpsql.mechanism.csh import CSH, MISRA_GRIES
 from dpsql.mechanism.discrete_correlated_gaussian import DISCRETE_CORRELATED_GAUSSIAN
 from dpsql.mechanism.factorised_gaussian import FACTORISED_GAUSSIAN, with_best_power
-from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Shape, count_sigma
+from dpsql.mechanism.histogram import Histogram, HistogramMechanism, count_sigma
 from dpsql.mechanism.independent_gaussian import GAUSSIAN, GSHM
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.keys_first import KEYS_FIRST
+from dpsql.mechanism.measure import Shape
 from dpsql.mechanism.too_little import too_little
 from dpsql.model.estimates import RunningTotal
 from dpsql.model.frame import NANO, Frame

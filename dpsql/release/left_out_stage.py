@@ -20,9 +20,9 @@ from dpsql.bound.kept_pairs import KeptPairs
 from dpsql.bound.left_out import PART_BITS, left_out_sql
 from dpsql.bound.pairs import Pairs
 from dpsql.cascade.serving import Serving
+from dpsql.mechanism.measure import Grid
 from dpsql.model.estimates import LinearValue
 from dpsql.model.frame import PRESENCE, Frame, Statistic
-from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.release.exact import Reading, no_keys, public_key_table, require_runs
 from dpsql.release.left_out import LEAST_CUT_OF_ROWS, cut_exponent
@@ -102,12 +102,12 @@ def release_left_out(offer: Offer, keys: pa.Table | None, charged: Charged, runt
         exact = read_left_out(frame, cuts, salt, runtime, listed, inquiry.timeout_seconds)
     for serving, groups in measured:
         level, pin = serving.level, serving.pin
-        noise = runtime.noise_source.draw(RoundedGaussian(level.sigma * 2.0**PART_BITS), 1)
+        noise = offer.histogram.measure.draw(Grid(-PART_BITS), level.sigma, 1, runtime.noise_source)
         point = Point(
             statistic_hash=pin.statistic_hash,
             rho_nano=pin.rho_nano,
             frame_hash=pin.statistic_hash,
-            values=noise + exact.get(_covered(serving), 0),
+            values=noise.values + exact.get(_covered(serving), 0),
             lattice_exponent=-PART_BITS,
             sigma=level.sigma,
             tau=None,

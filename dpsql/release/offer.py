@@ -16,15 +16,14 @@ from dpsql.cascade.servings import servings_of
 from dpsql.errors import AccessError
 from dpsql.mechanism.calibrate import (
     Calibration,
-    Level,
     calibrate,
-    guarantee,
     independent_guarantee,
     level_of,
     unasked_nano,
     window_guarantee,
 )
-from dpsql.mechanism.histogram import Histogram, Shape
+from dpsql.mechanism.histogram import Histogram
+from dpsql.mechanism.measure import Level, Shape
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.model.identity import base_hash, in_question, statistic_hash
@@ -203,7 +202,7 @@ def _guarantee(query: FrameQuery, calibration: Calibration, servings: tuple[Serv
     # the keys are those that charged points have shown, so what the highest of these guarantees is part of it
     tau = keys_from[0].tau if keys_from else None
     others = math.fsum(keys.delta for keys in keys_from if keys.rho_nano < presence.disclosed.rho_nano)
-    epsilon, total = guarantee(histogram, disclosed, tau, delta, calibration.auto_nano)
+    epsilon, total = histogram.guarantee(disclosed, tau, delta, calibration.auto_nano)
     return epsilon, min(1.0, (total + others) * (1.0 + 2.0**-51))
 
 
@@ -225,7 +224,7 @@ def charge_items(servings: Iterable[Serving], histogram: Histogram) -> tuple[Cha
     for serving in (one for one in servings if one.steps or one.shown_steps):
         due = _cost(serving.priced_steps)
         if due.rho_nano or due.delta_units:
-            is_gaussian = histogram.is_gaussian or serving.level.statistic != PRESENCE
+            is_gaussian = histogram.measure.composition == "gaussian"
             # what the steps cost that are needed, where a reader is shown the price of others
             taken = None if serving.shown_steps is None else _cost(serving.steps)
             items.append(

@@ -14,16 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.cascade.cascade import Placed, lowered, noise_of, risen
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving
 from dpsql.errors import StateError
-from dpsql.mechanism.histogram import Histogram, NoisyHistogram
+from dpsql.mechanism.histogram import Histogram
+from dpsql.mechanism.measure import Grid, Measure, NoisyHistogram, Placed
 from dpsql.model.estimates import UNITS
 from dpsql.model.frame import NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS, LEFT_OUT_KINDS
 from dpsql.noise.entropy import NoiseSource
-from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.noise.running_totals import FractionalSum
 from dpsql.release.estimates import NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
 from dpsql.release.exact import Exact
@@ -39,6 +38,7 @@ class PointSource:
         statistic: what is noised.
         statistic_hash: what its points are stored under.
         frame_hash: the frame whose keys they belong to; its own hash if it has public places in place of keys.
+        measure: the law of the noise.
         histogram: how the presence count of that frame is noised; None of a statistic that has places.
         exact: exact values of what is drawn.
         side_table: where points are stored.
@@ -50,6 +50,7 @@ class PointSource:
     statistic: Statistic
     statistic_hash: str
     frame_hash: str
+    measure: Measure
     histogram: Histogram | None
     exact: Exact
     side_table: SideTable
@@ -94,7 +95,9 @@ def new_points(
             continue
         of_keys = frame_hash(offer.query.frame), offer.histogram
         frame, histogram = (name, None) if statistic.kind in COVERAGE_KINDS else of_keys
-        source = PointSource(statistic, name, frame, histogram, exact, side_table, noise_source)
+        source = PointSource(
+            statistic, name, frame, offer.histogram.measure, histogram, exact, side_table, noise_source
+        )
         for step in serving.steps:
             if isinstance(step, KeySelection):
                 thresholds.append(Threshold(name, step.rho_nano, step.tau, delta_units_up(step.delta)))
@@ -119,8 +122,9 @@ def new_point(source: PointSource, step: Draw | Lowering, release_nano: int = 0)
         noisy, release_nano = _drawn(source, step), 0
     else:
         high, *low = (source.placed(one.rho_nano, one.release_rho_nano) for one in step.neighbours)
-        noise = noise_of(statistic, counts, source.noise_source)
-        noisy = lowered(high, low[0] if low else None, step.level.rho_nano, noise)
+        grid = counts.grid(statistic) if counts else Grid(statistic.noise_exponent)
+        lower = low[0] if low else None
+        noisy = source.measure.lowered(grid, high, lower, step.level.rho_nano, source.noise_source)
         stems_from = release_nano or high.rho_nano
     return Point(
         statistic_hash=source.statistic_hash,
@@ -145,46 +149,48 @@ def _drawn(source: PointSource, draw: Draw) -> NoisyHistogram:
     statistic, histogram, level = source.statistic, source.histogram, draw.fresh
     exact, noise_source = source.exact.values[statistic], source.noise_source
     if histogram is None:
-        noisy = NoisyHistogram(noisy_places(exact, level.sigma, noise_source), 0)
+        noisy = NoisyHistogram(noisy_places(exact, level.sigma, source.measure, noise_source), 0)
     elif statistic == PRESENCE:
         noisy = histogram.draw(exact, source.exact.floor, level.sigma, noise_source)
     else:
         noisy = NoisyHistogram(noisy_values(exact, statistic, level.sigma, histogram, noise_source), 0)
     if top_nano := draw.level.rho_nano - level.rho_nano:
-        noisy = risen(source.placed(top_nano), Placed(level.rho_nano, level.sigma, noisy))
+        noisy = source.measure.risen(source.placed(top_nano), Placed(level.rho_nano, level.sigma, noisy))
     return noisy
 
 
 def noisy_values(
     exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, histogram: Histogram, source: NoiseSource
 ) -> npt.NDArray[np.int64]:
-    """Exact lattice values, in steps of the noise, plus Gaussian noise of standard deviation ``sigma`` rounded to them.
+    """Exact lattice values, in steps of the noise, plus noise of standard deviation ``sigma`` rounded to them.
 
-    *Guarantee*: with sigma = sum_l2 / sqrt(2 rho) the vector is rho-zCDP for adding or removing all rows of one unit,
-    up to the draws' precision: the histogram says what is noised, and by how much one unit moves it in the l2 norm.
-    *Source*: Bun and Steinke 2016, Proposition 1.6; rounding is post-processing (docs/proofs/rounded-gaussian.md).
+    *Guarantee*: with the sigma of a level the vector costs the level for adding or removing all rows of one unit, up to
+    the draws' precision: the histogram says what is noised, and how much noise one unit needs.
+    *Source*: `GaussianHistogram.sum_sigma`; rounding is post-processing (docs/proofs/rounded-gaussian.md).
     *Assumes*: entries are below 2**62 in size (`bound` clamps them) and ``sigma`` is that of a `Level`, hence can be
     drawn. A draw is below 2**49 steps in size, so the result fits 64 bits, and nothing here fails on what the data are.
     *Shapes*: one entry a key; of a histogram one a key and cell, a key's cells side by side.
     *Randomness*: one draw per entry.
     """
-    noise = source.draw(RoundedGaussian(sigma * 2.0**-statistic.noise_exponent), len(exact))
+    noise = histogram.measure.draw(histogram.grid(statistic), sigma, len(exact), source).values
     shift = statistic.lattice_exponent - statistic.noise_exponent
     if statistic.cells == 1:
         return histogram.spread(exact, shift) + noise
     return FractionalSum(statistic.cells).transform(exact.reshape(-1, statistic.cells), shift).ravel() + noise
 
 
-def noisy_places(exact: npt.NDArray[np.int64], sigma: float, source: NoiseSource) -> npt.NDArray[np.int64]:
-    """Units in each place of coverage or of a histogram of AUTO, in steps of the noise, with Gaussian noise.
+def noisy_places(
+    exact: npt.NDArray[np.int64], sigma: float, measure: Measure, source: NoiseSource
+) -> npt.NDArray[np.int64]:
+    """Units in each place of coverage or of a histogram of AUTO, in steps of the noise, with noise.
 
-    *Guarantee*: with sigma = sqrt(n / (2 rho)) rho-zCDP for adding or removing all rows of one unit, which stands in at
-    most n places; up to the draws' precision. *Source*: Bun and Steinke 2016, Proposition 1.6; docs/proofs/coverage.md,
-    Theorem 1, and docs/proofs/auto.md.
+    *Guarantee*: of Gaussian noise, with sigma = sqrt(n / (2 rho)) rho-zCDP for adding or removing all rows of one unit,
+    which is in at most n places; up to the draws' precision. *Source*: Bun and Steinke 2016, Proposition 1.6;
+    docs/proofs/coverage.md, Theorem 1, and docs/proofs/auto.md.
     *Randomness*: one draw per entry.
     """
-    noise = source.draw(RoundedGaussian(sigma * 2.0**-NOISE_GRID_EXPONENT), len(exact))
-    return (exact << -NOISE_GRID_EXPONENT) + noise
+    noise = measure.draw(Grid(NOISE_GRID_EXPONENT), sigma, len(exact), source)
+    return (exact << -NOISE_GRID_EXPONENT) + noise.values
 
 
 def shown_keys(counts: npt.NDArray[np.float64], tau: float | None, min_units: int) -> npt.NDArray[np.intp]:

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.cascade.cascade import Placed, lowered, own_noise, risen
 from dpsql.errors import StateError
-from dpsql.mechanism.histogram import NoisyHistogram
+from dpsql.mechanism.measure import Grid, Measure, NoisyHistogram, Placed
+from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.model.identity import frame_hash, statistic_hash
 from dpsql.release.exact import matches_of
@@ -109,27 +109,29 @@ def add_keys(frame: Frame, keys: pa.Table, runtime: Runtime) -> None:
     )
     if not new.num_rows:
         return
-    tails, of_statistic = [], dict[str, dict[int, Placed]]()
+    tails, of_statistic, measure = [], dict[str, dict[int, Placed]](), histogram_of(frame).measure
     for statistic, rho_nano in side_table.points_made(name):
         point = side_table.point(statistic, rho_nano)
         if not point:
             raise StateError("the state is damaged: a point is listed and not there")
         made = of_statistic.setdefault(statistic, {})
-        made[rho_nano] = _made(point, new.num_rows, made, runtime)
+        made[rho_nano] = _made(point, new.num_rows, made, measure, runtime)
         tails.append(Tail(statistic, rho_nano, made[rho_nano].noisy.values))
     side_table.add_keys(name, held.num_rows, new, tails)
 
 
-def _made(point: Point, count: int, earlier: dict[int, Placed], runtime: Runtime) -> Placed:
+def _made(point: Point, count: int, earlier: dict[int, Placed], measure: Measure, runtime: Runtime) -> Placed:
     """A point's noise on later keys, made as the point was made: from those of its statistic that were there then."""
-    noise, level = own_noise(point.lattice_exponent, runtime.noise_source), point.rho_nano
+    grid, level, source = Grid(point.lattice_exponent), point.rho_nano, runtime.noise_source
     above, below = [one for one in sorted(earlier) if one > level], [one for one in sorted(earlier) if one < level]
     if above:
-        noisy = lowered(earlier[above[0]], earlier[below[-1]] if below else None, level, noise)
+        low = earlier[below[-1]] if below else None
+        noisy = measure.lowered(grid, earlier[above[0]], low, level, source)
     elif below:
         fresh_nano = level - below[-1]
         sigma = point.sigma * math.sqrt(level / fresh_nano)
-        noisy = risen(earlier[below[-1]], Placed(fresh_nano, sigma, noise(count, sigma)))
+        fresh = measure.draw(grid, sigma, count, source)
+        noisy = measure.risen(earlier[below[-1]], Placed(fresh_nano, sigma, fresh))
     else:
-        noisy = noise(count, point.sigma)
+        noisy = measure.draw(grid, point.sigma, count, source)
     return Placed(level, point.sigma, NoisyHistogram(noisy.values, 0))

@@ -21,7 +21,7 @@ from dpsql.bound.statement import Bounded
 from dpsql.cascade.reader import Reader
 from dpsql.engine import Engine, ExactTable, Mark, Sandbox
 from dpsql.errors import SchemaError
-from dpsql.mechanism.calibrate import Level
+from dpsql.mechanism.measure import Level
 from dpsql.model.frame import Frame, Statistic
 from dpsql.model.identity import base_hash, frame_hash, rows_hash
 from dpsql.noise.entropy import NoiseSource

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, Lowering
+from dpsql.mechanism.measure import Measure
 from dpsql.model.frame import Frame
 from dpsql.model.identity import statistic_hash
 from dpsql.release.exact import NOTHING_READ, Exact
@@ -23,6 +24,7 @@ def release_places(
     frame: Frame,
     step: Draw | Lowering,
     read: Callable[[bytes], npt.NDArray[np.int64]],
+    measure: Measure,
     runtime: Runtime,
     reader: Reader,
 ) -> Charged:
@@ -32,6 +34,7 @@ def release_places(
         frame: the frame of the units.
         step: the step that makes its point.
         read: reads the exact values by the salt of the places; after the charge, if the point is drawn.
+        measure: the law of its noise.
         runtime: what the steps run on.
         reader: who asks.
 
@@ -46,7 +49,7 @@ def release_places(
         price = (draw_price(name, step.fresh),)
         charged = state.ledger.charge(frame.rows.unit, price, reader.name, reader.planned_at)
         exact = Exact(None, {statistic: read(_salt_of_places(name, frame, state.side_table))})
-    source = PointSource(statistic, name, name, None, exact, state.side_table, runtime.noise_source)
+    source = PointSource(statistic, name, name, measure, None, exact, state.side_table, runtime.noise_source)
     store_beside(new_point(source, step), charged, frame, state.side_table)
     return charged
 

@@ -7,12 +7,11 @@ import json
 from collections.abc import Mapping
 from fractions import Fraction
 
-from dpsql.accounting.composition import CONVERSIONS
+from dpsql.features.auto_histograms import MEASURE
 from dpsql.mechanism.calibrate import total_nano
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.query_kinds import AutoHalfWidths
-from dpsql.noise.rounded_gaussian import slack_delta_zcdp
 from dpsql.release.runtime import Claim
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import delta_units_up
@@ -49,12 +48,12 @@ def _most_nano(query: PrivateQuery) -> int:
     if request.rho is not None:
         return total_nano(request, request.rho or 0.0)
     # thresholds, and AUTO, leave less of an epsilon for noise
-    return 2 + int(Fraction(CONVERSIONS["gaussian"].rho(request.asked_epsilon, request.delta)) * NANO)
+    return 2 + int(Fraction(MEASURE.budget_rho(request.asked_epsilon, request.delta)) * NANO)
 
 
 def _most_delta_units(query: PrivateQuery, rho_nano: int) -> int:
     """Return the most delta units that a question with AUTO costs: its thresholds, and the precision of its noise."""
-    units = delta_units_up(slack_delta_zcdp(_MOST_DRAWS, rho_nano / NANO))
+    units = delta_units_up(MEASURE.imprecision(_MOST_DRAWS, rho_nano / NANO))
     for part in query.parts:
         if part.frame.has_private_keys:
             window = part.frame.window.delta if part.frame.window else 0.0

@@ -15,10 +15,10 @@ from scipy import stats
 
 import dpsql
 from dpsql.cascade import servings as servings_module
-from dpsql.cascade.cascade import Noise, Placed, lowered, risen
+from dpsql.cascade.cascade import Noise, lowered, risen
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.histogram import NoisyHistogram
+from dpsql.mechanism.measure import NoisyHistogram, Placed
 from dpsql.mechanism.window import FREE_LEVELS, free_level, grid
 from dpsql.model.frame import Window
 from dpsql.noise.correlated_gaussian import MOST_RISES, TAU_LOSS, rounding_loss

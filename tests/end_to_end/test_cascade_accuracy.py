@@ -13,9 +13,9 @@ import pytest
 from scipy import stats
 
 from dpsql.cascade import servings as servings_module
-from dpsql.cascade.cascade import Placed, risen
-from dpsql.mechanism.calibrate import Level, level_of
-from dpsql.mechanism.histogram import NoisyHistogram
+from dpsql.cascade.cascade import risen
+from dpsql.mechanism.calibrate import level_of
+from dpsql.mechanism.measure import Level, NoisyHistogram, Placed
 from dpsql.release import points as points_module
 from tests.end_to_end.cities import BY_THRESHOLD, ORDER, PUBLIC, ask, open_session
 from tests.noise_sources import seeded_noise

@@ -24,7 +24,7 @@ from dpsql.cascade.cascade import lowered
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features import joint_release, key_rounds
-from dpsql.mechanism.histogram import NoisyHistogram
+from dpsql.mechanism.measure import NoisyHistogram
 from dpsql.model.frame import NANO, PRESENCE, WEIGHT_BITS, Frame
 from dpsql.model.identity import statistic_hash
 from dpsql.model.query_kinds import KeysAlone

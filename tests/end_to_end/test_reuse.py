@@ -16,7 +16,7 @@ import dpsql
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.cascade.serving import Draw
 from dpsql.errors import DpsqlError
-from dpsql.mechanism.histogram import NoisyHistogram
+from dpsql.mechanism.measure import NoisyHistogram
 from dpsql.model.frame import Frame
 from dpsql.model.identity import query_hash
 from dpsql.plan.environment.policy_view import environment

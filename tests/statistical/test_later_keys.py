@@ -11,8 +11,9 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.cascade.cascade import Placed, own_noise
+from dpsql.cascade.cascade import own_noise
 from dpsql.cascade.reader import CURATOR
+from dpsql.mechanism.measure import Placed
 from dpsql.model.identity import statistic_hash
 from dpsql.release import round_keys
 from dpsql.release.runtime import Runtime

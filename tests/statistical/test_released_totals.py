@@ -18,8 +18,9 @@ from scipy import stats
 from scipy.linalg import toeplitz
 
 import dpsql
-from dpsql.cascade.cascade import Placed, risen
-from dpsql.mechanism.histogram import NoisyHistogram, Sequences
+from dpsql.cascade.cascade import risen
+from dpsql.mechanism.histogram import Sequences
+from dpsql.mechanism.measure import NoisyHistogram, Placed
 from dpsql.noise.correlated_gaussian import CorrelatedGaussian, CorrelatedNoise
 from dpsql.noise.entropy import Entropy, NoiseSource
 from dpsql.noise.running_totals import FractionalSum, best_power, totals_error

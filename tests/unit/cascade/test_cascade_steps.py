@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsql.cascade.cascade import Placed, lowered, noise_of, risen
-from dpsql.mechanism.histogram import NoisyHistogram
+from dpsql.cascade.cascade import lowered, noise_of, risen
+from dpsql.mechanism.measure import NoisyHistogram, Placed
 from dpsql.model.frame import PRESENCE
 from tests.histograms import subtracted
 from tests.noise_sources import seeded_noise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.mechanism.calibrate import MOST_DRAWN
+from dpsql.mechanism.histogram import MOST_DRAWN
 from dpsql.mechanism.window import FREE_LEVELS, free_level, is_free_level
 from dpsql.state.policy import MAX_RHO_NANO
 

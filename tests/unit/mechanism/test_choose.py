@@ -10,7 +10,8 @@ import pytest
 from dpsql.accounting.correlated_histogram import CorrelatedProfile
 from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.correlated_gaussian import ListedHistogram
-from dpsql.mechanism.histogram import Histogram, Shape, count_sigma
+from dpsql.mechanism.histogram import Histogram, count_sigma
+from dpsql.mechanism.measure import Shape
 from dpsql.mechanism.registry import choose_frame, histogram_of, mechanism_of, unit_noise
 from dpsql.model.estimates import UNITS, Estimate
 from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic

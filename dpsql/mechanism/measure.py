@@ -1,0 +1,260 @@
+"""Everything that hangs on the law of the noise: draws, other levels, intervals, tails, and the cost of an amount.
+
+A frame has one law for all of its statistics, and its `Histogram` names the `Measure` of that law. Calibration,
+cascade, release and receipt ask the measure, and none of them knows a law. The other laws than the Gaussian one need
+little: the size of one draw is enough for intervals of sums and averages. A measure of its own can have narrower ones.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.errors import CalibrationError
+from dpsql.model.frame import NANO, Statistic
+from dpsql.noise.entropy import NoiseSource
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+FLOAT_SLACK = 1.0 + 2.0**-40
+MISS = 0.05
+"""Probability with which an interval of an answer misses."""
+_FARTHEST = 60.0
+"""Standard deviations beyond which no noise is looked for."""
+_PLACES = np.linspace(0.0, _FARTHEST, 24_001)
+_HALVINGS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One statistic's share of a query.
+
+    Attributes:
+        rho_nano: level of the ledger's amounts, times 1e9; what its noise is drawn for and what it costs.
+        sigma: standard deviation of the noise that each key has of its own, in the units of the aggregate, rounded up.
+        noise_delta: what finite precision of the draws adds to delta, rounded up.
+
+    """
+
+    statistic: Statistic
+    rho_nano: int
+    sigma: float
+    noise_delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Variances over sigma^2: of the noise that all keys share, and of the floor's own (None without a floor)."""
+
+    correlation: float
+    floor_correlation: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The numbers that a statistic's noise is drawn on.
+
+    Attributes:
+        exponent: noise is in steps of 2**exponent of a unit.
+        shape: of the noise that keys share; None of every statistic but a presence count.
+
+    """
+
+    exponent: int
+    shape: Shape | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyHistogram:
+    """Noisy counts over key ids and the floor to be added to each of them, in steps of 2**-GRID_BITS of a count."""
+
+    values: Integers
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A point at its level.
+
+    Attributes:
+        rho_nano: its level.
+        sigma: standard deviation of each key's own noise at that level, in units.
+        noisy: its values and floor; a floor of 0 where there is none.
+
+    """
+
+    rho_nano: int
+    sigma: float
+    noisy: NoisyHistogram
+
+
+class Measure(ABC):
+    """The law of the noise of all statistics of a frame, and what its levels cost.
+
+    A noise of the law has one parameter, its standard deviation sigma. All noise is symmetric, and draws are
+    independent of each other.
+
+    Attributes:
+        composition: of a unit whose budget can pay for such noise, beside every one that adds up more carefully; a key
+            of `accounting.composition.CONVERSIONS`.
+        shows_origin: whether a count that was made of a higher level tells of that level, by its lattice.
+        amount: word for a level in messages.
+        rises: whether a higher level is made of a lower one and a fresh release at the difference of both. If not, the
+            first level of a statistic is its highest.
+
+    """
+
+    composition: str
+    shows_origin: bool
+    amount: ClassVar[str] = "rho"
+    rises: ClassVar[bool] = True
+
+    @abstractmethod
+    def epsilon(self, delta: float, rho: float) -> float:
+        """Return the smallest epsilon of releases whose levels add up to rho; rounded up."""
+
+    @abstractmethod
+    def rho(self, epsilon: float, delta: float) -> float:
+        """Return the largest rho to which levels of releases may add up for (epsilon, delta); rounded down."""
+
+    def budget_rho(self, epsilon: float, delta: float) -> float:
+        """Return the rho that an exact budget has for (epsilon, delta); rounded down."""
+        return self.rho(epsilon, delta)
+
+    def imprecision(self, draws: int, rho: float) -> float:  # noqa: ARG002 — of laws that are drawn with an error
+        """Return what inexact draws of one release at rho add to the delta of the ledger; 0 where all are exact."""
+        return 0.0
+
+    def imprecision_at(self, draws: int, epsilon: float) -> float:  # noqa: ARG002
+        """Return what inexact draws add to the delta of an (epsilon, delta) guarantee; 0 where all are exact."""
+        return 0.0
+
+    @abstractmethod
+    def require(self, grid: Grid, sigma: float) -> None:
+        """Find out that noise can be drawn.
+
+        Raises:
+            CalibrationError: it cannot.
+
+        """
+
+    @abstractmethod
+    def draw(self, grid: Grid, sigma: float, count: int, source: NoiseSource) -> NoisyHistogram:
+        """Return noise alone, for so many keys; the floor's is 0 where the grid's shape has none."""
+
+    def require_rise(self, top_nano: int) -> None:
+        """Refuse a level above the highest one of a statistic, of a law that does not rise; before any charge.
+
+        Raises:
+            CalibrationError: it does not.
+
+        """
+        if not self.rises:
+            raise CalibrationError(
+                f"these numbers are stored at {self.amount} = {top_nano / NANO:.9g}, and such noise has no higher "
+                "level. Ask for that level or a lower one, or declare a new version of the table"
+            )
+
+    def risen(self, held: Placed, fresh: Placed) -> NoisyHistogram:
+        """Return the point at the sum of two levels, of the point at one and a fresh release at the other.
+
+        Whoever holds the point and the old one holds the fresh release, so all rises together cost what the highest
+        level costs.
+
+        *Guarantee*: post-processing of two releases, the second of which was charged for its own level.
+        *Source*: Andersson, Retschmeier, Nelson and Pagh, Lemmas 3.1 to 3.3; docs/proofs/cascade.md.
+        """
+        raise AssertionError(f"a law that rises says how {held} and {fresh} make one point")
+
+    @abstractmethod
+    def lowered(
+        self, grid: Grid, high: Placed, low: Placed | None, rho_nano: int, source: NoiseSource
+    ) -> NoisyHistogram:
+        """Return the point at a level below ``high``, and above ``low`` where there is one.
+
+        *Guarantee*: post-processing of points that were paid for. *Shapes*: both over the same keys.
+        """
+
+    @abstractmethod
+    def quantile(self, miss: float) -> float:
+        """Return the standard deviations that one draw exceeds with a probability of at most ``miss``.
+
+        It is one end, and ``miss`` is below 1/2.
+        """
+
+    def half_width(self, noises: Sequence[Floats | float], roundings: int = 0, miss: float = MISS) -> Floats:
+        """Return a number that the size of a sum of draws exceeds with a probability of at most ``miss``.
+
+        *Guarantee*: each of n draws exceeds its quantile with at most 1/n of the probability (Bonferroni 1936).
+
+        Args:
+            noises: standard deviation of each draw as it stands in the sum.
+            roundings: roundings to whole numbers in the sum, by at most 1/2 each.
+            miss: a probability.
+
+        """
+        largest = self.quantile(miss / 2.0 / len(noises))
+        return np.asarray(largest * sum(np.abs(noise) for noise in noises) + roundings / 2.0, dtype=np.float64)
+
+    def sigma(self, noises: Sequence[Floats | float], roundings: int = 0) -> Floats:
+        """Return the standard deviation of a sum of draws, and of so many roundings to whole numbers."""
+        variance = sum(np.square(noise) for noise in noises) + roundings / 12.0
+        return np.asarray(np.sqrt(variance), dtype=np.float64)
+
+    def ratio_interval(
+        self,
+        ratio: tuple[Floats, Floats],
+        noises: Sequence[tuple[Floats | float, Floats | float]],
+        bounds: tuple[float, float],
+        wider: Floats | float = 1.0,
+    ) -> tuple[Floats, Floats]:
+        """Return the ends of an interval of a quotient, with the confidence of an answer's intervals.
+
+        *Guarantee*: the quotient q is left out only if top - q bottom, which has noise alone, is larger than its half
+        width. *Source*: Fieller 1954, for any law. With the half widths of `half_width` the numbers that are not left
+        out are an interval where the noise of the bottom is less than the bottom; elsewhere it is all of the bounds.
+
+        Args:
+            ratio: noisy top and bottom.
+            noises: standard deviation of each draw as it stands in the top and, with its sign, in the bottom.
+            bounds: least and largest quotient.
+            wider: factor of the half widths.
+
+        Shapes: (groups,) of each array and of both results.
+        """
+        top, bottom = ratio
+        clear = bottom > wider * self.half_width([below for _, below in noises])
+        safe = np.where(clear, bottom, 1.0)
+
+        def is_left_out(quotient: Floats) -> npt.NDArray[np.bool_]:
+            width = self.half_width([above - quotient * below for above, below in noises])
+            return np.asarray(np.abs(top - quotient * safe) > wider * width)
+
+        ends = []
+        for bound in bounds:
+            inside, outside = np.clip(top / safe, *bounds), np.full(len(top), bound)
+            for _ in range(_HALVINGS):
+                middle = (inside + outside) / 2.0
+                out = is_left_out(middle)
+                inside, outside = np.where(out, inside, middle), np.where(out, middle, outside)
+            ends.append(np.where(clear, outside, bound))
+        return ends[0], ends[1]
+
+    @abstractmethod
+    def tail(self, size: npt.ArrayLike) -> Floats:
+        """Return the probability that noise exceeds a size, in standard deviations, which may be below 0."""
+
+    def mean_above(self, size: npt.ArrayLike) -> Floats:
+        """Return E[x; x > size] of noise x, in standard deviations."""
+        # x T(x) and the integral of the tails T from there, by trapezoids; even, because noise is symmetric
+        places, sizes = _PLACES, np.abs(np.asarray(size, dtype=np.float64))
+        tails = self.tail(places)
+        steps = (tails[1:] + tails[:-1]) / 2.0 * np.diff(places)
+        beyond = np.append(np.cumsum(steps[::-1])[::-1], 0.0)
+        return np.asarray(sizes * self.tail(sizes) + np.interp(sizes, places, beyond), dtype=np.float64)
