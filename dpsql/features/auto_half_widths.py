@@ -17,6 +17,7 @@ from functools import partial
 
 from dpsql.cascade.reader import Reader
 from dpsql.errors import CalibrationError
+from dpsql.features.auto_histograms import MEASURE
 from dpsql.features.auto_price import (
     OpenTerms,
     answer_delta_units,
@@ -37,6 +38,7 @@ from dpsql.features.half_width import TargetQuery, up
 from dpsql.features.query_kind import QueryKind
 from dpsql.features.target_levels import cap_nano, level_of_text, require_room
 from dpsql.mechanism.calibrate import Calibration, calibrate, levels_of
+from dpsql.mechanism.measure import miss_of
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.identity import query_hash
@@ -46,7 +48,6 @@ from dpsql.receipts import level_words, words
 from dpsql.receipts.offer_receipt import make_receipt
 from dpsql.receipts.plan_rows import Row, offer_rows, price_rows
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
-from dpsql.release.estimates import QUANTILES
 from dpsql.release.offer import Offer, with_caps
 from dpsql.release.stages import Stage
 from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem, State, delta_units_up
@@ -181,7 +182,7 @@ def _most_delta_units(part: FrameQuery, calibration: Calibration) -> int:
 def _missed(query: AutoHalfWidths, columns: Sequence[ColumnReceipt]) -> Iterator[str]:
     """Yield the sentence that a half width is missed at the cap; none if all are met."""
     target, part = _target(query), query.first
-    quantile = QUANTILES[target.confidence]
+    quantile = MEASURE.quantile(miss_of(target.confidence) / 2.0)
     asked = [(one.name, one.sigma, target.of(one.name)) for one in columns]
     wide = [
         (quantile * sigma / most, name, most)

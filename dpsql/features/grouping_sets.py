@@ -25,6 +25,7 @@ from dpsql.features.consistent import (
 from dpsql.features.joint_release import asked_guarantee, called_keys, joint_receipt, joint_rows, largest_columns
 from dpsql.features.query_kind import QueryKind
 from dpsql.mechanism.histogram import Histogram
+from dpsql.mechanism.measure import MISS
 from dpsql.mechanism.registry import histogram_of, shared
 from dpsql.model.estimates import WHOLE, Estimate, Sum
 from dpsql.model.frame import PRESENCE, Statistic
@@ -99,9 +100,9 @@ class GroupingSetsKind(QueryKind[GroupingSets]):
         """Return the query at a level of rho, each set with its share."""
         return shared(replace(query, request=query.request.at(rho)))
 
-    def columns(self, query: GroupingSets) -> tuple[ColumnReceipt, ...]:
+    def columns(self, query: GroupingSets, miss: float = MISS) -> tuple[ColumnReceipt, ...]:
         """Return the noise of each column in the set where it is largest, at the level asked for."""
-        return largest_columns(joint_columns(query, [NoisedFrame.asked(part) for part in query.parts]))
+        return largest_columns(joint_columns(query, [NoisedFrame.asked(part) for part in query.parts], miss))
 
     def guarantee(self, query: GroupingSets) -> tuple[float, float]:
         """Return the guarantee of all sets together."""
@@ -166,12 +167,14 @@ class NoisedFrame:
         return {one: noise_sigma(one, sigma, self.histogram) for one, sigma in self.sigmas.items()}
 
 
-def joint_columns(sets: GroupingSets, parts: Sequence[NoisedFrame]) -> list[tuple[ColumnReceipt, ...]]:
-    """Return the noise of the columns of each set."""
+def joint_columns(
+    sets: GroupingSets, parts: Sequence[NoisedFrame], miss: float = MISS
+) -> list[tuple[ColumnReceipt, ...]]:
+    """Return the noise of the columns of each set, with the half widths that it exceeds with a probability."""
     lengths = _agree(sets)
     rounded = roundings(lengths, _marginals(parts, PRESENCE)) if lengths else (1,) * len(parts)
     return [
-        column_receipts(part.query, part.histogram, noise, count)
+        column_receipts(part.query, part.histogram, noise, count, miss)
         for part, noise, count in zip(parts, _noises(sets, parts), rounded, strict=True)
     ]
 

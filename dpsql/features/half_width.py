@@ -19,13 +19,13 @@ from dpsql.errors import CalibrationError
 from dpsql.features.joint_release import joint_guarantee_of, last_of_frame, of_last_stages
 from dpsql.features.query_kind import QueryKind
 from dpsql.mechanism.calibrate import whole_nano
+from dpsql.mechanism.measure import miss_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, HalfWidths, PrivateQuery
 from dpsql.model.query_kinds import AutoHalfWidths
 from dpsql.receipts import level_words, words
 from dpsql.receipts.offer_receipt import may_have_threshold
 from dpsql.receipts.plan_rows import Row
-from dpsql.release.estimates import QUANTILES
 from dpsql.release.offer import Offer, amounts_of
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Spent, State
 
@@ -78,9 +78,9 @@ class TargetQuery:
             CalibrationError: the noise of this level cannot be drawn.
 
         """
-        query, quantile = self.at(rho_nano), QUANTILES[self.target.confidence]
-        columns = ((one.name, one.sigma, self.target.of(one.name)) for one in self.kind.columns(query))
-        return tuple((name, quantile * sigma, most) for name, sigma, most in columns if sigma is not None and most)
+        found = self.kind.columns(self.at(rho_nano), miss_of(self.target.confidence))
+        widths = ((one.name, one.half_width_95, self.target.of(one.name)) for one in found)
+        return tuple((name, width, most) for name, width, most in widths if width is not None and most)
 
     def excess(self, rho_nano: int) -> float:
         """Return the largest half width over its target; infinite if the noise of this level cannot be drawn."""

@@ -19,6 +19,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.features.auto_price import OpenTerms, may_come, open_terms_of, price_of_parts
 from dpsql.features.joint_release import last_of_frame
 from dpsql.mechanism.calibrate import Calibration, calibrate
+from dpsql.mechanism.measure import MISS
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.private_query import FrameQuery, PrivateQuery
 from dpsql.receipts.offer_receipt import asked_columns, make_receipt, with_price
@@ -189,16 +190,17 @@ class QueryKind(ABC, Generic[Asked]):
         """Return the query at a level of rho, all parts together."""
         return query.at(rho)
 
-    def columns(self, query: Asked, /) -> tuple[ColumnReceipt, ...]:
+    def columns(self, query: Asked, miss: float = MISS, /) -> tuple[ColumnReceipt, ...]:
         """Return the noise of each column of a query by rho, as it is drawn at the level asked for.
 
-        A column has the largest noise of all parts.
+        A column has the largest noise of all parts, and the half width that noise exceeds with a probability of
+        ``miss``.
 
         Raises:
             CalibrationError: a level rounds to nothing, or its noise cannot be drawn.
 
         """
-        return asked_columns(query.first)
+        return asked_columns(query.first, miss)
 
     def guarantee(self, query: Asked, /) -> tuple[float, float]:
         """Return (epsilon, delta) of a query by rho alone at the level asked for, both rounded up.

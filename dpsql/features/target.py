@@ -53,6 +53,7 @@ from dpsql.features.target_rule import (
     is_met,
     measured,
     place_after,
+    scale_of,
     upper_quantile,
 )
 from dpsql.mechanism.calibrate import Calibration
@@ -339,7 +340,8 @@ def _answer(
     part, target, state = query.first, query.target, runtime.state
     offer = _offer_at(part, stop.rho_nano, state, reader)
     step = _step(query, offer, stop.rho_nano, runtime)
-    found = replace(step.found, values=replace(step.found.values, quantile=interval_quantile(target)))
+    values = step.found.values
+    found = replace(step.found, values=replace(values, scale=scale_of(interval_quantile(target), values)))
     table = noisy_table(offer, found, state.side_table, upper_quantile(target))
     missing = missing_of(part, offer, step, state.side_table)
     within = within_target(part, step, target, missing)

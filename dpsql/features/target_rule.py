@@ -16,38 +16,25 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.features.target_picked import PickedRows
+from dpsql.mechanism.gaussian_walks import INTERVALS, QUANTILES, entry
+from dpsql.mechanism.measure import MISS, miss_of
 from dpsql.model.estimates import WHOLE, BoundedValue, Estimate, NoValue, Ratio, Sum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
-from dpsql.release import estimates
 from dpsql.release.estimates import (
     COLUMNS,
     Floats,
     NoisyFrame,
     NoisyValues,
     added_up,
-    linear_noise,
+    linear_noises,
     linear_value,
     norms_of,
 )
 from dpsql.release.points import ShownFrame
 from dpsql.release.top_rows import Integers
 
-Table = tuple[tuple[float, float], ...]
-"""Half widths of intervals over their standard deviation, each for relative errors up to a number."""
-QUANTILES: Mapping[float, Table] = {
-    0.9: ((0.2, 1.73), (0.3, 1.77), (0.5, 1.87)),
-    0.95: ((0.2, 2.04), (0.3, 2.06), (0.5, 2.17)),
-    0.99: ((0.2, 2.65), (0.3, 2.66), (0.5, 2.74)),
-}
-"""Quantiles of the rule, by its confidence. `python -m benchmarks.target_intervals` computes them."""
-INTERVALS: Mapping[float, Table] = {
-    0.9: ((0.2, 2.04), (0.3, 2.09), (0.5, 2.21)),
-    0.95: QUANTILES[0.95],
-    0.99: QUANTILES[0.95],
-}
-"""Quantiles of the 95 % intervals that are shown, by the confidence of the rule that ended the steps."""
 AHEAD = 2.0
 """A number is taken to grow by so many standard deviations of its change, so that a step seldom goes too far."""
 AHEAD_OF_PICKED = 1.0
@@ -56,12 +43,12 @@ AHEAD_OF_PICKED = 1.0
 
 def quantile_of(target: RelativeError) -> float:
     """Return the half width of an interval over its standard deviation, at the target's confidence."""
-    return _entry(QUANTILES[target.confidence], target.error)
+    return entry(QUANTILES[target.confidence], target.error)
 
 
 def interval_quantile(target: RelativeError) -> float:
     """Return the half width of a 95 % interval over its standard deviation, after the target's rule ended the steps."""
-    return _entry(INTERVALS[target.confidence], target.error)
+    return entry(INTERVALS[target.confidence], target.error)
 
 
 def upper_quantile(target: RelativeError) -> float:
@@ -69,11 +56,12 @@ def upper_quantile(target: RelativeError) -> float:
 
     That of 99 % holds for the 97.5 % that are needed.
     """
-    return _entry(QUANTILES[0.99], target.error)
+    return entry(QUANTILES[0.99], target.error)
 
 
-def _entry(table: Table, error: float) -> float:
-    return next(quantile for largest, quantile in table if error <= largest)
+def scale_of(quantile: float, frame: NoisyFrame) -> float:
+    """Return the scale of a frame's intervals at a half width over its standard deviation."""
+    return quantile / frame.histogram.measure.quantile(MISS / 2.0)
 
 
 @dataclass(frozen=True)
@@ -175,7 +163,8 @@ class Step:
             held: whether noise that is less already stays so.
 
         """
-        frame, found = replace(self._frame(level_nano, held=held), quantile=quantile), []
+        frame, found = self._frame(level_nano, held=held), []
+        frame = replace(frame, scale=scale_of(quantile, frame))
         factors = self.picked.factors(frame, self.found, self.estimates) if self.picked else [1.0] * len(self.estimates)
         for estimate, wider in zip(self.estimates, factors, strict=True):
             own, among = replace(frame, wider=wider), self.found.among
@@ -197,7 +186,8 @@ class Step:
         frame, among = self._frame(level_nano, held=True), self.found.among
         counted = added_up(average, frame.groups, linear_value(average.denominator, frame.values))
         norms = np.broadcast_to(norms_of(average, frame.groups, frame.histogram), counted.shape)[among]
-        of_sum, of_rows = (linear_noise(linear, frame.noise) * norms for linear in average.linears)
+        measure = frame.histogram.measure
+        of_sum, of_rows = (measure.sigma(linear_noises(one, frame.noise)) * norms for one in average.linears)
         common = average.numerator.centre * average.denominator.centre * (frame.noise[PRESENCE] * norms) ** 2
         least = np.sqrt(np.maximum(of_sum**2 - (common / of_rows) ** 2, 0.0))
         return Rows(counted[among], of_rows, least)
@@ -311,11 +301,14 @@ def _hidden_place(step: Step, levels: Sequence[int], place: int, target: Relativ
     if step.counted >= _needed(picked.needed, target) or math.inf in bounds:
         return place
     now, threshold = step.found.values.noise[PRESENCE], picked.threshold
+    sigma = step.found.values.histogram.measure.sigma
 
     def may_be(level_nano: int) -> bool:
         later = step.noise(level_nano)
         units = threshold + step.ahead * math.sqrt(max(now**2 - later[PRESENCE] ** 2, 0.0))
-        sigmas = [max(linear_noise(linear, later) for linear in one.value.linears) for one in step.estimates]
+        sigmas = [
+            max(float(sigma(linear_noises(linear, later))) for linear in one.value.linears) for one in step.estimates
+        ]
         return all(
             quantile_of(target) * sigma <= target.error * most * units
             for sigma, most in zip(sigmas, bounds, strict=True)
@@ -353,7 +346,7 @@ def best_level(step: Step, levels: Sequence[int], target: RelativeError) -> int 
 
     None if the last one is too low.
     """
-    quantile = estimates.QUANTILES[target.confidence]
+    quantile = step.found.values.histogram.measure.quantile(miss_of(target.confidence) / 2.0)
 
     def holds(level_nano: int) -> bool:
         columns = step.judged(quantile, level_nano, held=False)

@@ -25,6 +25,17 @@ Integers = npt.NDArray[np.int64]
 FLOAT_SLACK = 1.0 + 2.0**-40
 MISS = 0.05
 """Probability with which an interval of an answer misses."""
+
+
+def miss_of(confidence: float) -> float:
+    """Return the probability with which an interval of a confidence misses.
+
+    >>> miss_of(0.95), miss_of(0.99)
+    (0.05, 0.01)
+    """
+    return round(1.0 - confidence, 12)
+
+
 _FARTHEST = 60.0
 """Standard deviations beyond which no noise is looked for."""
 _PLACES = np.linspace(0.0, _FARTHEST, 24_001)

@@ -9,10 +9,11 @@ from dataclasses import replace
 from dpsql.cascade.serving import Serving
 from dpsql.mechanism.calibrate import levels_of
 from dpsql.mechanism.histogram import Histogram
+from dpsql.mechanism.measure import MISS
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.too_little import delta_for_threshold, fits_window
 from dpsql.model.auto_level import AutoLevel
-from dpsql.model.estimates import EXTREMES, IN_PLACE_OF, AnyUnit, BoundedValue, NotFound, NoValue, Quantile
+from dpsql.model.estimates import EXTREMES, IN_PLACE_OF, WHOLE, AnyUnit, BoundedValue, NotFound, NoValue, Quantile
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Norm, Statistic
 from dpsql.model.identity import part_hash
 from dpsql.model.private_query import AutoGroups, Buckets, FrameQuery
@@ -20,7 +21,7 @@ from dpsql.model.statistic_kinds import DISTINCT_KINDS
 from dpsql.model.top_rows import WINDOW, TopRows
 from dpsql.receipts import bounds_line, level_words, phrases, words
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
-from dpsql.release.estimates import Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
+from dpsql.release.estimates import linear_noises, noise_sigma, norms_of
 from dpsql.release.offer import Offer, shown_threshold
 from dpsql.release.top_rows import row_order, side_of
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged
@@ -61,10 +62,23 @@ def make_receipt(offer: Offer) -> Receipt:
 
 
 def column_receipts(
-    query: FrameQuery, histogram: Histogram, noise: Mapping[Statistic, float], roundings: int = 1
+    query: FrameQuery,
+    histogram: Histogram,
+    noise: Mapping[Statistic, float],
+    roundings: int = 1,
+    miss: float = MISS,
 ) -> tuple[ColumnReceipt, ...]:
-    """Return the noise of every result column that is one aggregate, from the noise of its statistics."""
-    found, frame = [], query.frame
+    """Return the noise of every result column that is one aggregate, from the noise of its statistics.
+
+    Args:
+        query: on one frame.
+        histogram: how its presence count is noised.
+        noise: standard deviation of what was noised of each statistic.
+        roundings: how many roundings are in a value that is shown as a whole number.
+        miss: probability with which intervals miss; receipts have those of 95 %.
+
+    """
+    found, frame, measure = [], query.frame, histogram.measure
     shown = [(one.name, query.estimates[one.estimate]) for one in query.finish.columns if one.estimate is not None]
     for name, estimate in shown:
         value = estimate.value
@@ -80,9 +94,10 @@ def column_receipts(
             # what a floor is subtracted from may all move because of a unit with one group
             l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
         largest = norms_of(value, query.groups, histogram).max(initial=0.0)
-        sigma = float(shown_sigma(estimate, linear_noise(value.linear, noise) * largest, roundings))
+        noises = [largest * one for one in linear_noises(value.linear, noise)], roundings * (estimate.type in WHOLE)
+        sigma, half_width = float(measure.sigma(*noises)), float(measure.half_width(*noises, miss))
         interval, linf = statistic.interval, statistic.radius * frame.finer_per_group
-        found.append(ColumnReceipt(name, estimate.name, interval, linf, l2, sigma, Z_95 * sigma, statistic.lattice))
+        found.append(ColumnReceipt(name, estimate.name, interval, linf, l2, sigma, half_width, statistic.lattice))
     return tuple(found)
 
 
@@ -97,8 +112,12 @@ def asked_sigmas(query: FrameQuery) -> dict[Statistic, float]:
     return {level.statistic: level.sigma for level in levels}
 
 
-def asked_columns(query: FrameQuery) -> tuple[ColumnReceipt, ...]:
+def asked_columns(query: FrameQuery, miss: float = MISS) -> tuple[ColumnReceipt, ...]:
     """Return the noise of every result column of a query by rho, as it is drawn at the level asked for.
+
+    Args:
+        query: on one frame.
+        miss: probability with which intervals miss.
 
     Raises:
         CalibrationError: as `asked_sigmas`.
@@ -106,7 +125,7 @@ def asked_columns(query: FrameQuery) -> tuple[ColumnReceipt, ...]:
     """
     histogram = histogram_of(query.frame)
     noise = {one: noise_sigma(one, sigma, histogram) for one, sigma in asked_sigmas(query).items()}
-    return column_receipts(query, histogram, noise)
+    return column_receipts(query, histogram, noise, miss=miss)
 
 
 def may_have_threshold(query: FrameQuery) -> bool:

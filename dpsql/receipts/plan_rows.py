@@ -21,7 +21,7 @@ from dpsql.model.statistic_kinds import LEFT_OUT_KINDS
 from dpsql.receipts import words
 from dpsql.receipts.offer_receipt import column_receipts, notes
 from dpsql.receipts.receipt import ColumnReceipt
-from dpsql.release.estimates import Z_95, noise_sigma
+from dpsql.release.estimates import noise_sigma
 from dpsql.release.offer import Offer, amounts_of, shown_threshold
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO
 
@@ -105,7 +105,8 @@ def _not_chosen(query: FrameQuery) -> Iterator[tuple[str, str]]:
             yield _mechanism_sentence(frame), str(error)
             continue
         sigma = count_sigma(histogram, calibration.levels[0].sigma)
-        numbers = f"sigma of a count = {sigma:.9g}, 95 % half width = {Z_95 * sigma:.9g}"
+        half_width = float(histogram.measure.half_width([sigma]))
+        numbers = f"sigma of a count = {sigma:.9g}, 95 % half width = {half_width:.9g}"
         if query.total is not None:
             noise = {
                 level.statistic: noise_sigma(level.statistic, level.sigma, histogram) for level in calibration.levels

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.mechanism.histogram import Histogram, Sequences, count_sigma
+from dpsql.mechanism.measure import MISS
 from dpsql.model.estimates import (
     UNITS,
     WHOLE,
@@ -35,11 +36,8 @@ from dpsql.model.estimates import (
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets, EachKey
 from dpsql.noise.running_totals import FractionalSum
-from dpsql.release.spreads import Z_JOINT, spread_interval, spread_value
+from dpsql.release.spreads import MISS_JOINTLY, spread_interval, spread_value
 
-Z_95 = 1.959963984540054
-QUANTILES = {0.9: 1.6448536269514722, 0.95: Z_95, 0.99: 2.5758293035489004}
-"""Half width of the normal law over its standard deviation, by confidence."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -70,7 +68,7 @@ class NoisyFrame:
         groups: which values make one group.
         roundings: how many roundings are in a value that is shown as a whole number.
         lost: how much more a count of units may be than its value says.
-        quantile: half width of an interval of a count, a sum or an average over its standard deviation.
+        scale: half width of an interval over that of 95 %, as a question's rule asks for it.
         wider: times that intervals of all kinds are wider than that; one number, or one for each value.
 
     """
@@ -80,7 +78,7 @@ class NoisyFrame:
     groups: EachKey | Buckets
     roundings: int = 1
     lost: float = 0.0
-    quantile: float = Z_95
+    scale: float = 1.0
     wider: float | Floats = 1.0
 
     @property
@@ -111,15 +109,13 @@ def read_values(statistic: Statistic, noisy: Floats, noise: float, histogram: Hi
     return NoisyValues(histogram.values(noisy), noise)
 
 
-def shown_sigma(estimate: Estimate, sigma: Floats, roundings: int) -> Floats:
-    """Standard deviation of an estimate as it is shown: a BIGINT is rounded, or the difference of rounded sums."""
-    return np.hypot(sigma, np.sqrt(roundings / 12.0)) if estimate.type in WHOLE else sigma
+def linear_noises(linear: Linear, noise: Mapping[Statistic, float]) -> list[float]:
+    """Standard deviation of each draw in a linear value, over that of its values where these are not noised themselves.
 
-
-def linear_noise(linear: Linear, noise: Mapping[Statistic, float]) -> float:
-    """Standard deviation of a linear value, over that of its values where these are not noised themselves."""
-    own = noise[linear.statistic] if linear.statistic else 0.0
-    return float(np.hypot(own, linear.centre * noise[PRESENCE]))
+    Draws of 0 are left out, unless there is no other.
+    """
+    own = [noise[linear.statistic]] if linear.statistic else []
+    return [*own, abs(linear.centre) * noise[PRESENCE]] if linear.centre or not own else own
 
 
 def added_up(value: Value, groups: EachKey | Buckets, of_keys: Floats) -> Floats:
@@ -147,47 +143,34 @@ def linear_value(linear: Linear, values: Mapping[Statistic, NoisyValues]) -> Flo
 
 
 def sum_column(estimate: Estimate, value: LinearValue, frame: NoisyFrame) -> EstimatedColumn:
-    """A count, a sum or a running total, with the interval of the normal law."""
+    """A count, a sum or a running total, with the interval of its noise."""
     sums = added_up(value, frame.groups, linear_value(value.linear, frame.values))
     norms = norms_of(value, frame.groups, frame.histogram)
-    sigma = shown_sigma(estimate, linear_noise(value.linear, frame.noise) * norms, frame.roundings)
-    half_width = frame.quantile * frame.wider * sigma
+    noises = [noise * norms for noise in linear_noises(value.linear, frame.noise)]
+    roundings = frame.roundings if estimate.type in WHOLE else 0
+    half_width = frame.histogram.measure.half_width(noises, roundings) * (frame.scale * frame.wider)
     return EstimatedColumn(sums, sums - half_width, sums + half_width + frame.lost * value.linear.centre)
 
 
 def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColumn:
     """A mean within its bounds, top / bottom, with Fieller's interval (Fieller 1954).
 
-    Its two sums share the presence count, hence a known covariance. Where the denominator is not clearly positive the
-    interval is all of [low, high]; where it is not positive the value is NaN, which is shown as NULL. Both depend on
-    noisy numbers only.
+    Its two sums share the presence count. Where the denominator is not clearly positive the interval is all of
+    [low, high]; where it is not positive the value is NaN, which is shown as NULL. Both depend on noisy numbers only.
     """
-    low, high = (bound - ratio.offset for bound in ratio.bounds)
-    quantile = frame.quantile * frame.wider
+    bounds = ratio.bounds[0] - ratio.offset, ratio.bounds[1] - ratio.offset
     norms, noise = norms_of(ratio, frame.groups, frame.histogram), frame.noise
     top, bottom = (added_up(ratio, frame.groups, linear_value(linear, frame.values)) for linear in ratio.linears)
-    top_sigma, bottom_sigma = (linear_noise(linear, noise) * norms for linear in ratio.linears)
-    covariance = ratio.numerator.centre * ratio.denominator.centre * (noise[PRESENCE] * norms) ** 2
+    weights = {linear.statistic or PRESENCE: [0.0, 0.0] for linear in ratio.linears} | {PRESENCE: [0.0, 0.0]}
+    for side, linear in enumerate(ratio.linears):
+        weights[PRESENCE][side] += linear.centre
+        if linear.statistic:
+            weights[linear.statistic][side] += 1.0
+    noises = [(above * norms * noise[one], below * norms * noise[one]) for one, (above, below) in weights.items()]
+    low, high = frame.histogram.measure.ratio_interval((top, bottom), noises, bounds, frame.scale * frame.wider)
     positive = bottom > 0.0
-    safe = np.where(positive, bottom, 1.0)
-    quotient = top / safe
-    doubt = (quantile * bottom_sigma / safe) ** 2
-    clear = positive & (doubt < 1.0)
-    remaining = np.where(clear, 1.0 - doubt, 1.0)
-    slope = covariance / np.where(bottom_sigma > 0.0, bottom_sigma, 1.0) ** 2
-    spread = (
-        top_sigma**2
-        - 2.0 * quotient * covariance
-        + (quotient * bottom_sigma) ** 2
-        - doubt * (top_sigma**2 - slope * covariance)
-    )
-    half_width = quantile / safe * np.sqrt(np.maximum(spread, 0.0)) / remaining
-    centre = (quotient - doubt * slope) / remaining
-    return EstimatedColumn(
-        value=np.where(positive, np.clip(quotient, low, high), np.nan) + ratio.offset,
-        low=np.where(clear, np.clip(centre - half_width, low, high), low) + ratio.offset,
-        high=np.where(clear, np.clip(centre + half_width, low, high), high) + ratio.offset,
-    )
+    value = np.where(positive, np.clip(top / np.where(positive, bottom, 1.0), *bounds), np.nan)
+    return EstimatedColumn(value + ratio.offset, low + ratio.offset, high + ratio.offset)
 
 
 def spread_column(_: Estimate, spread: Spread, frame: NoisyFrame) -> EstimatedColumn:
@@ -196,28 +179,25 @@ def spread_column(_: Estimate, spread: Spread, frame: NoisyFrame) -> EstimatedCo
     total, rows, squares = (
         added_up(spread, frame.groups, linear_value(linear, frame.values)) for linear in spread.linears
     )
-    average = spread.average
+    average, measure = spread.average, frame.histogram.measure
     recentred = [(1.0, average.numerator), (-spread.middle, average.denominator)]
+    of_rows, of_total, of_squares = (
+        measure.half_width([one * norms for one in combined_noises(parts, noise)], 0, MISS_JOINTLY) * frame.wider
+        for parts in ([(1.0, average.denominator)], recentred, [(1.0, spread.squares)])
+    )
     low, high = spread_interval(
-        spread,
-        (rows, combined_noise([(1.0, average.denominator)], noise) * norms),
-        (total - spread.middle * rows, combined_noise(recentred, noise) * norms),
-        (squares, combined_noise([(1.0, spread.squares)], noise) * norms),
-        most,
-        Z_JOINT * frame.wider,
+        spread, (rows, of_rows), (total - spread.middle * rows, of_total), (squares, of_squares), most
     )
     return EstimatedColumn(spread_value(spread, rows, total, squares, most), low, high)
 
 
-def combined_noise(parts: Sequence[tuple[float, Linear]], noise: Mapping[Statistic, float]) -> float:
-    """Standard deviation of a weighted sum of linear estimates, whose centres share the presence count."""
-    own: dict[Statistic, float] = {}
+def combined_noises(parts: Sequence[tuple[float, Linear]], noise: Mapping[Statistic, float]) -> list[float]:
+    """Standard deviation of each draw in a weighted sum of linear estimates, whose centres share the presence count."""
+    weights = {PRESENCE: sum(weight * linear.centre for weight, linear in parts)}
     for weight, linear in parts:
         if linear.statistic:
-            own[linear.statistic] = own.get(linear.statistic, 0.0) + weight
-    shared = sum(weight * linear.centre for weight, linear in parts)
-    variance = sum((weight * noise[statistic]) ** 2 for statistic, weight in own.items())
-    return float(np.sqrt(variance + (shared * noise[PRESENCE]) ** 2))
+            weights[linear.statistic] = weights.get(linear.statistic, 0.0) + weight
+    return [abs(weight) * noise[statistic] for statistic, weight in weights.items()]
 
 
 def geometric_column(estimate: Estimate, mean: GeometricMean, frame: NoisyFrame) -> EstimatedColumn:
@@ -233,7 +213,8 @@ def moments_column(_: Estimate, moments: Moments, frame: NoisyFrame) -> Estimate
     norms = norms_of(moments, frame.groups, frame.histogram)
     sums = {one: added_up(moments, frame.groups, linear_value(one, frame.values)) for one in moments.linears}
     noise = {statistic: sigma * norms for statistic, sigma in frame.noise.items()}
-    return EstimatedColumn(*moments_of(moments, sums, noise, frame.quantile * frame.wider))
+    quantile = frame.histogram.measure.quantile(MISS / 2.0) * (frame.scale * frame.wider)
+    return EstimatedColumn(*moments_of(moments, sums, noise, quantile))
 
 
 def quantile_column(_: Estimate, quantile: Quantile, frame: NoisyFrame) -> EstimatedColumn:
@@ -242,7 +223,8 @@ def quantile_column(_: Estimate, quantile: Quantile, frame: NoisyFrame) -> Estim
     value = quantile_value(noisy.value, quantile.share, quantile.edges)
     # cells are not noised by the count of units, whose threshold alone makes widths of groups differ
     wider = float(np.max(frame.wider, initial=1.0))
-    ends = quantile_interval(noisy.value, quantile.share, quantile.edges, noisy.noise, Z_95 * wider)
+    z = frame.histogram.measure.quantile(MISS / 2.0) * wider
+    ends = quantile_interval(noisy.value, quantile.share, quantile.edges, noisy.noise, z)
     return EstimatedColumn(value, *ends)
 
 
@@ -279,7 +261,7 @@ def quantile_value(cells: Floats, share: float, edges: Sequence[float]) -> Float
 def quantile_interval(
     cells: Floats, share: float, edges: Sequence[float], noise: float, z: float
 ) -> tuple[Floats, Floats]:
-    """An interval that covers the cell of the exact quantile as often as z says of a normal variable's size.
+    """An interval that covers the cell of the exact quantile as often as noise is within z standard deviations.
 
     *Guarantee*: let D_j be the rows up to cell j less the share of all, and the quantile's cell be the first with
     D_j >= 0. It is left out only if the noisy D_j is more than z standard deviations below 0, though D_j >= 0, or the
@@ -302,7 +284,7 @@ def quantile_interval(
 def any_unit_column(estimate: Estimate, value: AnyUnit, frame: NoisyFrame) -> EstimatedColumn:
     """Truth values, each with the 95 % interval of the number of units that decides it.
 
-    *Guarantee*: where no unit is counted, a value is told with probability at most 0.025 under Gaussian noise. Of a
+    *Guarantee*: where no unit is counted, a value is told with probability at most 0.025. Of a
     group behind a threshold that is the probability that it is shown and told of: whether it is shown depends on the
     same noise, so that of groups that are shown near the threshold a larger share is told of wrongly.
     *Source*: the number of units is a whole number, so an interval above 0 leaves out none but 0; its lower end is

@@ -19,6 +19,8 @@ SHARE = 0.05
 """Standard deviation of the released number, as a part of the shown numbers together."""
 SHARE_OF_TARGET = 0.1
 """Standard deviation for questions by relative error, as a part of their error."""
+MISS_ABOVE = 0.0125
+"""Probability with which each of two upper ends is too low, so that they hold together with 97.5 %."""
 CLEAR = 4.0
 """Shown numbers are compared with if they are at least so many standard deviations of their noise."""
 SURE = 3.0

@@ -106,7 +106,7 @@ def moments_of(
         moments: the number and its sums.
         sums: the noisy sums of each group.
         noise: standard deviation of the noise of each statistic.
-        quantile: half width of an interval of a normal number over its standard deviation.
+        quantile: half width of an interval of one number over its standard deviation.
 
     """
     rows = _noisy(moments.rows, sums)

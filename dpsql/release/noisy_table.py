@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from dpsql.bound.coverage import first_end, most_left
 from dpsql.mechanism.histogram import Sequences
+from dpsql.mechanism.measure import MISS
 from dpsql.model.estimates import WHOLE, Linear
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets
 from dpsql.pictures.tables import digits_of
 from dpsql.release.coverage import Kept, Share, kept_of
 from dpsql.release.estimates import COLUMNS, EstimatedColumn, Floats, linear_value
-from dpsql.release.left_out import Z_HIGH, LeftOut
+from dpsql.release.left_out import MISS_ABOVE, LeftOut
 from dpsql.release.offer import Offer
 from dpsql.release.points import ShownFrame, served_point, stored_keys
 from dpsql.release.top_rows import factors_of_rows
@@ -31,7 +32,9 @@ from dpsql.state import SideTable, to_arrow
 Integers = npt.NDArray[np.intp]
 
 
-def noisy_table(offer: Offer, found: ShownFrame, side_table: SideTable, upper_quantile: float = Z_HIGH) -> pa.Table:
+def noisy_table(
+    offer: Offer, found: ShownFrame, side_table: SideTable, upper_quantile: float | None = None
+) -> pa.Table:
     """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group.
 
     Args:
@@ -39,7 +42,7 @@ def noisy_table(offer: Offer, found: ShownFrame, side_table: SideTable, upper_qu
         found: its values and shown groups.
         side_table: where keys, and points of what bounds keep, are stored.
         upper_quantile: half width of the interval whose upper end is that of whole numbers, over its standard
-            deviation.
+            deviation; None for the quantile that 1.25 % of the noise exceeds.
 
     """
     query = offer.query
@@ -152,7 +155,12 @@ def shown_sum(linear: Linear, found: ShownFrame) -> tuple[float, float]:
 
 
 def _unbounded_columns(
-    offer: Offer, number: int, found: ShownFrame, column: EstimatedColumn, side_table: SideTable, quantile: float
+    offer: Offer,
+    number: int,
+    found: ShownFrame,
+    column: EstimatedColumn,
+    side_table: SideTable,
+    quantile: float | None,
 ) -> Mapping[str, pa.Array]:
     """Return an estimate of the whole number of each group, with its ends, as columns of an answer.
 
@@ -162,7 +170,7 @@ def _unbounded_columns(
         found: values and shown groups.
         column: the bounded numbers of all groups, with their intervals.
         side_table: where points are stored.
-        quantile: half width, over its standard deviation, of the interval whose upper end is that of whole numbers.
+        quantile: as ``upper_quantile`` of `noisy_table`.
 
     """
     query, then = offer.query, found.among
@@ -170,7 +178,9 @@ def _unbounded_columns(
     covered = estimate.covered or PRESENCE
     ends = (column.value[then], column.low[then], column.high[then])
     if left_out := left_out_numbers(offer, found.shown, side_table).get(covered):
-        wider = replace(found.values, quantile=quantile)
+        measure = offer.histogram.measure
+        scale = (quantile or measure.quantile(MISS_ABOVE)) / measure.quantile(MISS / 2.0)
+        wider = replace(found.values, scale=scale)
         highs = COLUMNS[type(estimate.value)](estimate, estimate.value, wider).high[then]
         ends = _whole_numbers(left_out, ends, highs, is_count=estimate.type in WHOLE)
     else:

@@ -13,10 +13,8 @@ from dpsql.model.estimates import Spread
 
 Floats = npt.NDArray[np.float64]
 
-Z_JOINT = 2.3939797998185104
-"""Quantile of the normal law at 1 - 0.05/6: three intervals of it miss, together, with probability at most 0.05."""
-
-
+MISS_JOINTLY = 0.05 / 3
+"""Probability with which each of three intervals misses, so that one of them does with at most 0.05."""
 _LEAST_ROWS = 2.0**-20
 """Intervals of the number of rows that come closer to too few of them leave the spread open."""
 
@@ -38,21 +36,20 @@ def spread_interval(
     recentred: tuple[Floats, Floats],
     squares: tuple[Floats, Floats],
     most: float,
-    quantile: float | Floats = Z_JOINT,
 ) -> tuple[Floats, Floats]:
-    """An interval that covers the spread with at least 95 %, or with more at a quantile above `Z_JOINT`.
+    """An interval that covers the spread with at least 95 %, if that is the probability of three intervals together.
 
-    *Guarantee*: where ``rows``, ``recentred`` and ``squares`` are value and standard deviation of n, a = s - m n and q
-    under Gaussian noise, the interval holds every q/n - (a/n)^2 + offset (times n/(n-1) for samples), n, a and q in
-    intervals that hold all three true values with probability 0.95 or more.
+    *Guarantee*: where ``rows``, ``recentred`` and ``squares`` are value and half width of n, a = s - m n and q, the
+    interval holds every q/n - (a/n)^2 + offset (times n/(n-1) for samples), n, a and q in intervals that hold all three
+    true values.
     *Source*: Bonferroni 1936 for the three intervals. For fixed a and q the function q/n - a^2/n^2 of n rises up to
     2 a^2/q and falls from there (rises throughout where q <= 0), so on an interval of n it is largest at that n, or at
     the end next to it, and least at an end. It rises in q and falls in the size of a.
     *Assumes*: nothing of the noises' dependence.
     """
-    n_low, n_high = _ends(rows, quantile)
-    a_low, a_high = _ends(recentred, quantile)
-    q_low, q_high = _ends(squares, quantile)
+    n_low, n_high = _ends(rows)
+    a_low, a_high = _ends(recentred)
+    q_low, q_high = _ends(squares)
     clear = n_low > float(spread.is_sample) + _LEAST_ROWS
     least_n, most_n = np.where(clear, n_low, 2.0), np.where(clear, n_high, 2.0)
     least_a = np.where((a_low <= 0.0) & (a_high >= 0.0), 0.0, np.minimum(np.abs(a_low), np.abs(a_high)))
@@ -69,9 +66,9 @@ def spread_interval(
     )
 
 
-def _ends(estimate: tuple[Floats, Floats], quantile: float | Floats) -> tuple[Floats, Floats]:
-    value, sigma = estimate
-    return value - quantile * sigma, value + quantile * sigma
+def _ends(estimate: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    value, half_width = estimate
+    return value - half_width, value + half_width
 
 
 def _shown(spread: Spread, variance: Floats) -> Floats:
