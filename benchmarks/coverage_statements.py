@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import dpsql
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import BUCKETS, first_end
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.model.frame import NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.release import noisy_table, stage
@@ -168,7 +169,7 @@ class Judged:
 
 def _judged(run: Measured, source: NoiseSource) -> Judged:
     """Draw one release of a histogram, read it, and check what is said."""
-    drawn = noisy_places(run.exact, run.arguments["sigma"], source)
+    drawn = noisy_places(run.exact, run.arguments["sigma"], GAUSSIAN, source)
     noisy: npt.NDArray[np.float64] = np.ldexp(drawn.astype(np.float64), NOISE_GRID_EXPONENT)
     kept = kept_of(noisy, **run.arguments)
     whole, left, units = run.truth[np.inf]

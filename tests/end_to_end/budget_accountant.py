@@ -23,7 +23,7 @@ from scipy import stats
 
 import dpsql
 from dpsql.errors import BudgetError
-from dpsql.mechanism import calibrate
+from dpsql.mechanism.gaussian_measure import GaussianHistogram
 from dpsql.model.frame import KEYS_FIRST, Frame, Statistic
 from dpsql.receipts import remarks
 from dpsql.release import stage
@@ -82,7 +82,7 @@ def measured() -> Iterator[dict[str, Measured]]:
         patch.setattr(stage, "new_points", noting)
         patch.setattr(BudgetError, "asks_too_much", False)
         patch.setattr(remarks, "_higher", lambda _: ())
-        patch.setattr(calibrate, "guarantee", lambda *_: (1.0, 1.0))
+        patch.setattr(GaussianHistogram, "guarantee", lambda *_: (1.0, 1.0))
         yield known
 
 

@@ -17,7 +17,7 @@ from dpsql.bound.unit_histograms import extremes_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features.auto_choices import EXTREMES_L2, PLACES, found_bounds, placed
-from dpsql.features.auto_histograms import auto_sigma
+from dpsql.features.auto_histograms import MEASURE, auto_sigma
 from dpsql.model.private_query import AutoBounds
 from dpsql.release.points import noisy_places
 from dpsql.sql.statements import SelectStatement, read_statement
@@ -182,7 +182,7 @@ def _passing(scale: float) -> int:
     source, sigma = seeded_noise(6), auto_sigma(10_000_000, EXTREMES_L2)
     tau = smallest_threshold(SparseProfile(max_groups=2 * PLACES, sigma=sigma), 0.2) * scale
     empty = np.zeros(600 * 2 * PLACES, dtype=np.int64)
-    noisy = noisy_places(empty, sigma, source).reshape(600, -1) * 2.0**-20
+    noisy = noisy_places(empty, sigma, MEASURE, source).reshape(600, -1) * 2.0**-20
     return int((noisy.max(axis=1) > tau).sum())
 
 

@@ -23,6 +23,7 @@ from dpsql.cascade.reader import CURATOR
 from dpsql.engine.transaction import Transaction
 from dpsql.features.auto_choices import EXTREMES_L2
 from dpsql.features.auto_histograms import Question, questions
+from dpsql.mechanism.gaussian_measure import GaussianMeasure
 from dpsql.mechanism.window import free_level
 from dpsql.model.private_query import PrivateQuery
 from dpsql.release import points, stage
@@ -361,7 +362,7 @@ LATE = ("read", "drawn")
 MOMENTS: dict[str, tuple[Any, str]] = {
     "charged": (Transaction, "run"),
     "read": (points, "noisy_places"),
-    "drawn": (points, "risen"),
+    "drawn": (GaussianMeasure, "risen"),
     "averaged": (SideTable, "store"),
 }
 
@@ -530,10 +531,10 @@ def test_what_rose_and_what_was_lowered_has_the_noise_of_its_level(session: dpsq
 @pytest.mark.parametrize("fault", ["no average", "no noise"])
 def test_the_check_catches_a_wrong_step(session: dpsql.Session, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "no average":
-        monkeypatch.setattr(points, "risen", lambda held, fresh: fresh.noisy)
+        monkeypatch.setattr(GaussianMeasure, "risen", lambda _, held, fresh: fresh.noisy)
         assert _law(session)["risen"] < 1e-7
     else:
-        monkeypatch.setattr(points, "lowered", lambda high, low, rho_nano, noise: high.noisy)
+        monkeypatch.setattr(GaussianMeasure, "lowered", lambda _, grid, high, *of: high.noisy)
         assert _law(session)["lowered"] < 1e-7
 
 

@@ -15,14 +15,14 @@ from scipy import stats
 
 import dpsql
 from dpsql.cascade import servings as servings_module
-from dpsql.cascade.cascade import Noise, lowered, risen
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.measure import NoisyHistogram, Placed
+from dpsql.mechanism.gaussian_measure import GaussianMeasure
+from dpsql.mechanism.measure import Grid, NoisyHistogram, Placed
 from dpsql.mechanism.window import FREE_LEVELS, free_level, grid
 from dpsql.model.frame import Window
 from dpsql.noise.correlated_gaussian import MOST_RISES, TAU_LOSS, rounding_loss
-from dpsql.release import points as points_module
+from dpsql.noise.entropy import NoiseSource
 from dpsql.state import DELTA_UNITS_PER_ONE
 from tests.end_to_end.cities import (
     BY_THRESHOLD,
@@ -149,7 +149,7 @@ def test_a_rise_that_was_charged_and_never_stored_pays_for_the_next(monkeypatch:
 
     with open_session(MANY_SIZES) as session:
         low, _ = ask(session, BY_THRESHOLD, 0.05)
-        monkeypatch.setattr(points_module, "risen", fail)
+        monkeypatch.setattr(GaussianMeasure, "risen", fail)
         with pytest.raises(OSError, match="planted"):
             ask(session, BY_THRESHOLD, 0.5)
         assert spent(session)[0] == 500_000_000
@@ -330,12 +330,17 @@ def law_p(samples: Floats, variances: Floats, rounding: float = 0.0) -> float:
     return min(1.0, len(found) * float(min(found)))
 
 
-def forgetful_rise(held: Placed, fresh: Placed) -> NoisyHistogram:
-    return risen(dataclasses.replace(held, rho_nano=fresh.rho_nano), fresh)
+RISEN, LOWERED = GaussianMeasure.risen, GaussianMeasure.lowered
 
 
-def blind_bridge(high: Placed, _: Placed | None, rho_nano: int, noise: Noise) -> NoisyHistogram:
-    return lowered(high, None, rho_nano, noise)
+def forgetful_rise(measure: GaussianMeasure, held: Placed, fresh: Placed) -> NoisyHistogram:
+    return RISEN(measure, dataclasses.replace(held, rho_nano=fresh.rho_nano), fresh)
+
+
+def blind_bridge(
+    measure: GaussianMeasure, grid: Grid, high: Placed, _: Placed | None, rho_nano: int, source: NoiseSource
+) -> NoisyHistogram:
+    return LOWERED(measure, grid, high, None, rho_nano, source)
 
 
 FAULTS: dict[str, Callable[..., NoisyHistogram]] = {"risen": forgetful_rise, "lowered": blind_bridge}
@@ -403,5 +408,5 @@ def test_all_points_follow_the_law_of_the_cascade(which: str) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("which", ["gshm", "sum", *LONG[4:]])
 def test_a_wrong_average_is_caught(which: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(points_module, fault, FAULTS[fault])
+    monkeypatch.setattr(GaussianMeasure, fault, FAULTS[fault])
     assert LAWS[which]() < CAUGHT

@@ -13,10 +13,9 @@ import pytest
 from scipy import stats
 
 from dpsql.cascade import servings as servings_module
-from dpsql.cascade.cascade import risen
 from dpsql.mechanism.calibrate import level_of
+from dpsql.mechanism.gaussian_measure import GaussianMeasure
 from dpsql.mechanism.measure import Level, NoisyHistogram, Placed
-from dpsql.release import points as points_module
 from tests.end_to_end.cities import BY_THRESHOLD, ORDER, PUBLIC, ask, open_session
 from tests.noise_sources import seeded_noise
 
@@ -79,12 +78,15 @@ def test_the_last_release_has_the_squared_error_of_a_single_one(which: str, vers
     assert min(chi_square_p(cascade), chi_square_p(single), same_variance_p(cascade, single)) > ACCEPTED
 
 
-def equal_weights(held: Placed, fresh: Placed) -> NoisyHistogram:
+RISEN = GaussianMeasure.risen
+
+
+def equal_weights(measure: GaussianMeasure, held: Placed, fresh: Placed) -> NoisyHistogram:
     """A rise that averages without regard to how noisy either is: 1.9 times the variance at the last level."""
-    return risen(dataclasses.replace(held, rho_nano=fresh.rho_nano), fresh)
+    return RISEN(measure, dataclasses.replace(held, rho_nano=fresh.rho_nano), fresh)
 
 
-def only_the_fresh(_: Placed, fresh: Placed) -> NoisyHistogram:
+def only_the_fresh(_: GaussianMeasure, __: Placed, fresh: Placed) -> NoisyHistogram:
     """A rise that forgets what was released before: twice the variance."""
     return fresh.noisy
 
@@ -96,8 +98,8 @@ def too_little_noise(*arguments: Any) -> Level:
 
 
 FAULTS: dict[str, tuple[object, str, Callable[..., object]]] = {
-    "equal weights": (points_module, "risen", equal_weights),
-    "only the fresh": (points_module, "risen", only_the_fresh),
+    "equal weights": (GaussianMeasure, "risen", equal_weights),
+    "only the fresh": (GaussianMeasure, "risen", only_the_fresh),
     "too little noise": (servings_module, "level_of", too_little_noise),
 }
 

@@ -20,16 +20,16 @@ from dpsql.accounting import gaussian
 from dpsql.accounting.sparse_histogram import WeightedProfile
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation
-from dpsql.cascade.cascade import lowered
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features import joint_release, key_rounds
+from dpsql.mechanism.gaussian_measure import GaussianMeasure
 from dpsql.mechanism.measure import NoisyHistogram
 from dpsql.model.frame import NANO, PRESENCE, WEIGHT_BITS, Frame
 from dpsql.model.identity import statistic_hash
 from dpsql.model.query_kinds import KeysAlone
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, next_round
-from dpsql.release import points, round_keys, stage
+from dpsql.release import round_keys, stage
 from dpsql.release.stages import Stage
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import ChargeItem, Ledger, Level, SideTable
@@ -263,12 +263,14 @@ def asked_again_after_a_lower_point(session: dpsql.Session) -> tuple[dpsql.Resul
     whole = session.sql(KEYS, rho=1.0)
     session.sql("CALL dp_analyst('ana', rho_limit := 0.08, replace := true)")
 
+    lowered = GaussianMeasure.lowered
+
     def raised(*of: Any) -> NoisyHistogram:
         made = lowered(*of)
         return replace(made, values=made.values + 2**40)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(points, "lowered", raised)
+        patch.setattr(GaussianMeasure, "lowered", raised)
         assert receipt_of(session.as_analyst("ana").sql(KEYS, rho=0.08)).charged_delta > 0
     return whole, session.sql(KEYS, rho=1.0)
 

@@ -22,7 +22,7 @@ import dpsql
 from dpsql.bound import left_out
 from dpsql.bound.left_out import PART_BITS, left_out_sql
 from dpsql.cascade import left_out as chain
-from dpsql.mechanism import calibrate
+from dpsql.mechanism.gaussian_measure import GaussianHistogram
 from dpsql.model.frame import KEYS_FIRST, Statistic
 from dpsql.model.statistic_kinds import COVERAGE_KINDS, LEFT_OUT_KINDS
 from dpsql.release import left_out_stage
@@ -236,12 +236,12 @@ def _parts_of_half_the_size(patch: pytest.MonkeyPatch) -> None:
 
 def _less_noise(patch: pytest.MonkeyPatch) -> None:
     """Let the noise of rows left out be a tenth smaller than what is paid for."""
-    sigma_at = calibrate.sigma_at
+    sum_sigma = GaussianHistogram.sum_sigma
 
-    def low(statistic: Statistic, *of: Any) -> float:
-        return sigma_at(statistic, *of) * (0.9 if statistic.kind in LEFT_OUT_KINDS else 1.0)
+    def low(histogram: GaussianHistogram, statistic: Statistic, rho: float) -> float:
+        return sum_sigma(histogram, statistic, rho) * (0.9 if statistic.kind in LEFT_OUT_KINDS else 1.0)
 
-    patch.setattr(calibrate, "sigma_at", low)
+    patch.setattr(GaussianHistogram, "sum_sigma", low)
 
 
 def _cut_of_all(patch: pytest.MonkeyPatch) -> None:

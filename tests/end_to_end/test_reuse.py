@@ -16,6 +16,7 @@ import dpsql
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.cascade.serving import Draw
 from dpsql.errors import DpsqlError
+from dpsql.mechanism.gaussian_measure import GaussianMeasure
 from dpsql.mechanism.measure import NoisyHistogram
 from dpsql.model.frame import Frame
 from dpsql.model.identity import query_hash
@@ -436,7 +437,7 @@ def test_a_new_key_without_lower_points_tells_when_it_came(
 ) -> None:
     """The attack on the naive rule: a rise that reads the data anew, and gives a new key no lower points."""
     monkeypatch.setattr(Frame, "is_frozen", property(lambda _: False))
-    monkeypatch.setattr(points, "risen", lambda _, fresh: fresh.noisy)
+    monkeypatch.setattr(GaussianMeasure, "risen", lambda _, __, fresh: fresh.noisy)
     assert told_by_points(open_session, public=False)[1] == {4, 5}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.cascade.cascade import own_noise
 from dpsql.cascade.reader import CURATOR
-from dpsql.mechanism.measure import Placed
+from dpsql.mechanism.gaussian_measure import GaussianMeasure
+from dpsql.mechanism.measure import Grid, Measure, NoisyHistogram, Placed
 from dpsql.model.identity import statistic_hash
+from dpsql.noise.entropy import NoiseSource
 from dpsql.release import round_keys
 from dpsql.release.runtime import Runtime
 from dpsql.sql.statements import SelectStatement, read_statement
@@ -83,16 +85,21 @@ def test_later_keys_have_the_noise_of_keys_that_were_there() -> None:
 def test_the_check_catches_points_that_are_drawn_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who holds several of them could average, and see that nobody was counted."""
 
-    def apart(point: Point, count: int, _: object, runtime: Runtime) -> Placed:
-        noise = own_noise(point.lattice_exponent, runtime.noise_source)
-        return Placed(point.rho_nano, point.sigma, noise(count, point.sigma))
+    def apart(point: Point, count: int, _: object, measure: Measure, runtime: Runtime) -> Placed:
+        noise = measure.draw(Grid(point.lattice_exponent), point.sigma, count, runtime.noise_source)
+        return Placed(point.rho_nano, point.sigma, noise)
 
     monkeypatch.setattr(round_keys, "_made", apart)
     assert p_value() < CAUGHT
 
 
+class TooSmall(GaussianMeasure):
+    """Noise that is four percent too small, in bridges and steps down, too."""
+
+    def draw(self, grid: Grid, sigma: float, count: int, source: NoiseSource) -> NoisyHistogram:
+        return super().draw(grid, 0.96 * sigma, count, source)
+
+
 def test_the_check_catches_noise_that_is_four_percent_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "dpsql.release.round_keys.own_noise", lambda *of: lambda count, sigma: own_noise(*of)(count, 0.96 * sigma)
-    )
+    monkeypatch.setattr(round_keys, "histogram_of", lambda _: SimpleNamespace(measure=TooSmall("gaussian")))
     assert p_value() < CAUGHT

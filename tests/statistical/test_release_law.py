@@ -15,9 +15,8 @@ from scipy import stats
 
 import dpsql
 from dpsql.cascade.reader import CURATOR
-from dpsql.mechanism import calibrate as calibration_module
 from dpsql.mechanism.calibrate import calibrate
-from dpsql.mechanism.histogram import Histogram
+from dpsql.mechanism.gaussian_measure import GaussianHistogram
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import Linear
 from dpsql.model.frame import Statistic
@@ -258,11 +257,11 @@ def without_centre(linear: Linear, values: dict[Statistic, estimates.NoisyValues
     return values[linear.statistic].value
 
 
-def at_full_range(statistic: Statistic, rho_nano: int, histogram: Histogram) -> float:
+def at_full_range(histogram: GaussianHistogram, statistic: Statistic, rho: float) -> float:
     return (
         (statistic.high_steps - statistic.low_steps or 1)
         * statistic.lattice
-        * math.sqrt(histogram.unit_groups / (2e-9 * rho_nano))
+        * math.sqrt(histogram.unit_groups / (2.0 * rho))
     )
 
 
@@ -276,7 +275,7 @@ def centre_of_exact_presence(linear: Linear, values: dict[Statistic, estimates.N
     [
         (estimates, "linear_value", without_centre),
         (estimates, "linear_value", centre_of_exact_presence),
-        (calibration_module, "sigma_at", at_full_range),
+        (GaussianHistogram, "sum_sigma", at_full_range),
     ],
 )
 @pytest.mark.usefixtures("plans_each_time")

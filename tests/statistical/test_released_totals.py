@@ -18,13 +18,12 @@ from scipy import stats
 from scipy.linalg import toeplitz
 
 import dpsql
-from dpsql.cascade.cascade import risen
+from dpsql.mechanism.gaussian_measure import GaussianMeasure
 from dpsql.mechanism.histogram import Sequences
 from dpsql.mechanism.measure import NoisyHistogram, Placed
 from dpsql.noise.correlated_gaussian import CorrelatedGaussian, CorrelatedNoise
 from dpsql.noise.entropy import Entropy, NoiseSource
 from dpsql.noise.running_totals import FractionalSum, best_power, totals_error
-from dpsql.release import points as points_module
 from tests.deterministic_entropy import SeededEntropy
 from tests.end_to_end.visits_by_day import (
     ORDER,
@@ -252,8 +251,11 @@ def test_intervals_of_plain_noise_are_caught(versions: int, monkeypatch: pytest.
             assert p < CAUGHT, (name, row)
 
 
-def forgetful_rise(held: Placed, fresh: Placed) -> NoisyHistogram:
-    return risen(dataclasses.replace(held, rho_nano=fresh.rho_nano), fresh)
+RISEN = GaussianMeasure.risen
+
+
+def forgetful_rise(measure: GaussianMeasure, held: Placed, fresh: Placed) -> NoisyHistogram:
+    return RISEN(measure, dataclasses.replace(held, rho_nano=fresh.rho_nano), fresh)
 
 
 def variance_p(levels: Sequence[float]) -> tuple[float, float]:
@@ -290,7 +292,7 @@ def test_totals_that_rose_have_the_law_of_one_release() -> None:
 
 
 def test_a_rise_with_wrong_weights_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(points_module, "risen", forgetful_rise)
+    monkeypatch.setattr(GaussianMeasure, "risen", forgetful_rise)
     by_law, beside = variance_p(ORDER)
     assert by_law < CAUGHT
     assert beside < CAUGHT

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from dpsql.cascade.cascade import lowered, noise_of, risen
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.mechanism.measure import NoisyHistogram, Placed
 from dpsql.model.frame import PRESENCE
+from dpsql.noise.correlated_gaussian import CorrelatedGaussian, CorrelatedNoise
+from dpsql.noise.entropy import Entropy
+from tests.deterministic_entropy import SeededEntropy
 from tests.histograms import subtracted
-from tests.noise_sources import seeded_noise
+from tests.noise_sources import FaultyNoise, NoNoise
 
 HISTOGRAM = subtracted(3, None, correlation=0.5, floor_correlation=0.25)
+GRID = HISTOGRAM.grid(PRESENCE)
 STEP = 2.0**-20
 
 
@@ -21,31 +27,31 @@ def placed(rho_nano: int, values: list[int], floor: int) -> Placed:
     return Placed(rho_nano, HISTOGRAM.sigma(rho_nano / 1e9), noisy)
 
 
-def nothing(count: int, _: float) -> NoisyHistogram:
-    return NoisyHistogram(np.zeros(count, dtype=np.int64), 0)
-
-
 def test_a_rise_averages_values_and_floor_by_their_levels() -> None:
-    top = risen(placed(10**8, [100, 0, -8], 40), placed(3 * 10**8, [200, 0, 8], 80))
+    top = GAUSSIAN.risen(placed(10**8, [100, 0, -8], 40), placed(3 * 10**8, [200, 0, 8], 80))
     assert (top.values >> 20).tolist() == [175, 0, 4]
     assert top.floor >> 20 == 70
 
 
 def test_a_bridge_lies_between_its_neighbours_and_a_fall_at_the_one_above() -> None:
     high, low = placed(4 * 10**8, [100, 0, -8], 40), placed(10**8, [200, 0, 8], 80)
-    middle = lowered(high, low, 2 * 10**8, nothing)
+    middle = GAUSSIAN.lowered(GRID, high, low, 2 * 10**8, NoNoise())
     # (rho_l / rho - rho_l / rho_h) / (1 - rho_l / rho_h) = (1/2 - 1/4) / (3/4)
     assert middle.values * STEP == pytest.approx([100 + 100 / 3, 0, -8 + 16 / 3], abs=1e-5)
     assert middle.floor * STEP == pytest.approx(40 + 40 / 3, abs=1e-5)
-    below = lowered(high, None, 10**8, nothing)
+    below = GAUSSIAN.lowered(GRID, high, None, 10**8, NoNoise())
     assert below.values.tolist() == high.noisy.values.tolist()
 
 
 def own_and_floor_p(scale: float) -> float:
     """Noise of falls from 2 to 1/2: differences of keys, and key plus floor, have the variances of the shape."""
-    noise = noise_of(PRESENCE, HISTOGRAM, seeded_noise(3))
+
+    def scaled(law: CorrelatedGaussian, count: int, entropy: Entropy) -> CorrelatedNoise:
+        return dataclasses.replace(law, sigma=scale * law.sigma).draw(count, entropy)
+
+    source = FaultyNoise(SeededEntropy(3), {CorrelatedGaussian: scaled})
     high = placed(2 * 10**9, [0, 0, 0], 0)
-    found = [lowered(high, None, 5 * 10**8, lambda n, s: noise(n, scale * s)) for _ in range(3000)]
+    found = [GAUSSIAN.lowered(GRID, high, None, 5 * 10**8, source) for _ in range(3000)]
     own = HISTOGRAM.sigma(0.5) ** 2 - HISTOGRAM.sigma(2.0) ** 2
     differences = np.array([(one.values[0] - one.values[1]) * STEP for one in found])
     counts = np.array([(one.values[2] + one.floor) * STEP for one in found])

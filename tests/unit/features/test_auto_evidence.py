@@ -15,7 +15,7 @@ from dpsql.features.auto_choices import (
     sure_groups,
     sure_places,
 )
-from dpsql.features.auto_histograms import auto_sigma
+from dpsql.features.auto_histograms import MEASURE, auto_sigma
 from dpsql.plan.features.auto import candidates
 from dpsql.release.points import noisy_places
 from tests.noise_sources import seeded_noise
@@ -28,7 +28,7 @@ def _passing(scale: float) -> int:
     """Of 2,000 histograms of noise alone, those with a place that surely holds units, at probability 0.2."""
     source, sigma = seeded_noise(6), auto_sigma(RHO_NANO, 1.0)
     empty = np.zeros(2000 * len(ENDS), dtype=np.int64)
-    noisy = noisy_places(empty, sigma, source).reshape(2000, -1) * 2.0**-20
+    noisy = noisy_places(empty, sigma, MEASURE, source).reshape(2000, -1) * 2.0**-20
     return sum(bool(sure_places(one, sigma * scale, len(ENDS), 0.2).any()) for one in noisy)
 
 
@@ -43,7 +43,7 @@ def test_noise_alone_is_not_sure() -> None:
     source = seeded_noise(7)
     for places, l2, sure in ((len(ENDS), 1.0, sure_groups), (2 * PLACES, EXTREMES_L2, sure_bounds)):
         for _ in range(50):
-            drawn = noisy_places(np.zeros(places, dtype=np.int64), auto_sigma(RHO_NANO, l2), source)
+            drawn = noisy_places(np.zeros(places, dtype=np.int64), auto_sigma(RHO_NANO, l2), MEASURE, source)
             assert not sure(drawn.astype(np.float64) * 2.0**-20, auto_sigma(RHO_NANO, l2))
 
 

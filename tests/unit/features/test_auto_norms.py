@@ -18,7 +18,7 @@ from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features import auto_norms
 from dpsql.features.auto_choices import held_units
-from dpsql.features.auto_histograms import Question, auto_sigma
+from dpsql.features.auto_histograms import MEASURE, Question, auto_sigma
 from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, _with_tail, chosen_norm, rounded_up, sure_norm
 from dpsql.model.private_query import AutoBounds
 from dpsql.release.points import noisy_places
@@ -218,7 +218,7 @@ def _mean_excess(law: Callable[[np.random.Generator, int], Floats], number: int)
 def test_noise_alone_seldom_chooses_and_is_not_sure() -> None:
     source, sigma, chosen = seeded_noise(9), auto_sigma(10_000_000, 1.0), 0
     for _ in range(100):
-        drawn = noisy_places(np.zeros(NORM_PLACES, dtype=np.int64), sigma, source)
+        drawn = noisy_places(np.zeros(NORM_PLACES, dtype=np.int64), sigma, MEASURE, source)
         noisy = drawn.astype(np.float64) * 2.0**-20
         assert chosen_norm(noisy, sigma, PRIVATE) is None
         chosen += chosen_norm(noisy, sigma, NormUse(0.3, 8, None, USUAL_ROWS_PLACES)) is not None

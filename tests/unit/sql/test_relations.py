@@ -25,6 +25,7 @@ from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation, chooses_groups
 from dpsql.errors import QueryError
 from dpsql.mechanism import calibrate
+from dpsql.mechanism.measure import Level
 from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import FrameQuery, PrivateQuery
@@ -469,8 +470,10 @@ def _sums_bounded_as_groups(patch: pytest.MonkeyPatch) -> None:
 
 
 def _less_noise_than_is_paid_for(patch: pytest.MonkeyPatch) -> None:
-    whole = calibrate.sigma_at
-    patch.setattr(calibrate, "sigma_at", lambda *what: 0.9 * whole(*what))
+    def low(statistic: Statistic, rho_nano: int, sigma: float, noise_delta: float) -> Level:
+        return Level(statistic, rho_nano, 0.9 * sigma, noise_delta)
+
+    patch.setattr(calibrate, "Level", low)
 
 
 FAULTS: tuple[Fault, ...] = (
