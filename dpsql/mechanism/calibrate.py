@@ -8,6 +8,7 @@ by the exact analysis, and the threshold the smallest that this rho allows.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,7 +16,7 @@ from dpsql.accounting import zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import MOST_AUTO_DRAWS, Histogram, Shares
 from dpsql.mechanism.measure import FLOAT_SLACK, Level
-from dpsql.mechanism.too_little import delta_for_threshold, fits_window, no_room_for_imprecision, too_little
+from dpsql.mechanism.too_little import fits_window, no_room_for_imprecision, too_little
 from dpsql.mechanism.window import charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import NANO, PRESENCE, Statistic, Window
 from dpsql.model.private_query import FrameQuery, Request
@@ -181,7 +182,7 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
     rho = rho_nano / NANO
     try:
         sigma = histogram.sigma(rho) if statistic == PRESENCE else histogram.sum_sigma(statistic, rho)
-        histogram.require(statistic, sigma)
+        histogram.measure.require(histogram.grid(statistic), sigma)
     except CalibrationError:
         raise CalibrationError(
             f"{histogram.measure.amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups} needs "
@@ -224,6 +225,11 @@ def levels_of(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tupl
         shares[0] = snapped(query.frame.window, shares[0])
     asked = zip(query.statistics, shares, strict=True)
     return tuple(level_of(statistic, rho_nano, histogram) for statistic, rho_nano in asked), auto_nano
+
+
+def delta_for_threshold(imprecisions: Iterable[float], delta: float) -> float:
+    """Return the delta that a threshold may cost beside the imprecision of the draws; 0 or less if there is none."""
+    return delta - 1.01 * math.fsum(imprecisions)
 
 
 def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:

@@ -71,13 +71,8 @@ class GaussianMeasure(Measure):
         """Return the rho that an exact budget of Gaussian noise has for (epsilon, delta)."""
         return gaussian_rho(epsilon, delta)
 
-    def imprecision(self, draws: int, rho: float) -> float:
-        """Return what rounded draws of a release at rho add to the delta of the ledger. See `slack_delta_zcdp`."""
-        return slack_delta_zcdp(draws, rho)
-
-    def imprecision_at(self, draws: int, epsilon: float) -> float:
-        """Return what rounded draws add to the delta of an (epsilon, delta) guarantee. See `slack_delta`."""
-        return slack_delta(draws, epsilon)
+    imprecision = staticmethod(slack_delta_zcdp)
+    imprecision_at = staticmethod(slack_delta)
 
     def require(self, grid: Grid, sigma: float) -> None:
         """Find out that noise is no wider than can be drawn. See `Measure`."""
@@ -133,12 +128,8 @@ class GaussianMeasure(Measure):
 
     def half_width(self, noises: Sequence[Floats | float], roundings: int = 0, miss: float = MISS) -> Floats:
         """Return the half width of the interval of a normal number. See `Measure`."""
-        return np.asarray(self.quantile(miss / 2.0) * self.sigma(noises, roundings), dtype=np.float64)
-
-    def sigma(self, noises: Sequence[Floats | float], roundings: int = 0) -> Floats:
-        """Return the standard deviation of a sum of draws and roundings. See `Measure`."""
-        found = reduce(np.hypot, noises)
-        return np.asarray(np.hypot(found, math.sqrt(roundings / 12.0)) if roundings else found, dtype=np.float64)
+        sigma = reduce(np.hypot, [*noises, math.sqrt(roundings / 12.0)])
+        return np.asarray((_QUANTILES.get(miss / 2.0) or self.quantile(miss / 2.0)) * sigma, dtype=np.float64)
 
     def ratio_interval(
         self,
@@ -182,8 +173,8 @@ class GaussianMeasure(Measure):
 
 GAUSSIAN = GaussianMeasure("gaussian")
 """Of Gaussian noise, exact."""
-ZCDP = GaussianMeasure("zcdp", shows_origin=True)
-"""Of noise on counts that is Gaussian on whole numbers, which no exact budget can pay for."""
+ZCDP = GaussianMeasure("zcdp")
+"""Of releases that are zCDP at their levels, which holds for all of them together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

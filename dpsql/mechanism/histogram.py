@@ -208,15 +208,6 @@ class Histogram(ABC):
             return Grid(-GRID_BITS, Shape(self.correlation, self.floor_correlation))
         return Grid(statistic.noise_exponent)
 
-    def require(self, statistic: Statistic, sigma: float) -> None:
-        """Find out that noise can be drawn.
-
-        Raises:
-            CalibrationError: it cannot.
-
-        """
-        self.measure.require(self.grid(statistic), sigma)
-
     def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
         """Add noise to what is noised of the counts, and to the floor; without noise it is a constant of the policy."""
         noise = self.measure.draw(self.grid(PRESENCE), sigma, len(exact), source)

@@ -213,11 +213,6 @@ class Measure(ABC):
         largest = self.quantile(miss / 2.0 / len(noises))
         return np.asarray(largest * sum(np.abs(noise) for noise in noises) + roundings / 2.0, dtype=np.float64)
 
-    def sigma(self, noises: Sequence[Floats | float], roundings: int = 0) -> Floats:
-        """Return the standard deviation of a sum of draws, and of so many roundings to whole numbers."""
-        variance = sum(np.square(noise) for noise in noises) + roundings / 12.0
-        return np.asarray(np.sqrt(variance), dtype=np.float64)
-
     def ratio_interval(
         self,
         ratio: tuple[Floats, Floats],

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving, Step
 from dpsql.errors import CalibrationError
+from dpsql.mechanism.calibrate import delta_for_threshold
 from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.independent_gaussian import NormedHistogram
-from dpsql.mechanism.too_little import delta_for_threshold
 from dpsql.model.frame import KEYS_FIRST, PRESENCE, Norm, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import FrameQuery

@@ -172,7 +172,7 @@ def noisy_values(
     *Shapes*: one entry a key; of a histogram one a key and cell, a key's cells side by side.
     *Randomness*: one draw per entry.
     """
-    noise = histogram.measure.draw(histogram.grid(statistic), sigma, len(exact), source).values
+    noise = histogram.measure.draw(Grid(statistic.noise_exponent), sigma, len(exact), source).values
     shift = statistic.lattice_exponent - statistic.noise_exponent
     if statistic.cells == 1:
         return histogram.spread(exact, shift) + noise
