@@ -16,9 +16,7 @@ import numpy as np
 
 from dpsql.bound.coverage import BUCKETS, CORNERS
 from dpsql.release.coverage_places import Line, Places
-from dpsql.release.estimates import Floats
-
-Z_95 = 1.959963984540054
+from dpsql.release.estimates import Z_95, Floats
 
 MUCH = 0.95
 """The share that bounds are advised to leave."""

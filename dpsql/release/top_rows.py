@@ -21,7 +21,7 @@ from dpsql.model.estimates import WHOLE, AnyUnit, Estimate, LinearValue, Moments
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets, FrameQuery
 from dpsql.model.top_rows import TopRows
-from dpsql.release.estimates import COLUMNS, EstimatedColumn, Floats, NoisyFrame
+from dpsql.release.estimates import COLUMNS, Z_95, EstimatedColumn, Floats, NoisyFrame
 from dpsql.release.offer import Offer, shown_threshold
 from dpsql.release.points import ShownFrame
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dpsql.release.near_threshold import Hidden
 
 Integers = npt.NDArray[np.intp]
-Z_95 = 1.959963984540054
 FAR = 0.1
 """Part of the error that is left for groups so far below the last row that they are no candidates."""
 
@@ -106,7 +105,7 @@ class RowOrder:
         return column.high[among] if self.top.is_largest else -column.low[among]
 
     def _column(self, frame: NoisyFrame, quantile: float) -> EstimatedColumn:
-        frame = replace(frame, scale=1.0, wider=quantile / Z_95)
+        frame = replace(frame, quantile=Z_95, wider=quantile / Z_95)
         return COLUMNS[type(self.estimate.value)](self.estimate, self.estimate.value, frame)
 
 
