@@ -22,7 +22,7 @@ from dpsql.model.private_query import Buckets
 from dpsql.pictures.tables import digits_of
 from dpsql.release.coverage import Kept, Share, kept_of
 from dpsql.release.estimates import COLUMNS, EstimatedColumn, Floats, linear_value
-from dpsql.release.left_out import Z_HIGH, LeftOut
+from dpsql.release.left_out import HIGH_MISS, LOW_MISS, LeftOut
 from dpsql.release.offer import Offer
 from dpsql.release.points import ShownFrame, served_point, stored_keys
 from dpsql.release.top_rows import factors_of_rows
@@ -31,7 +31,9 @@ from dpsql.state import SideTable, to_arrow
 Integers = npt.NDArray[np.intp]
 
 
-def noisy_table(offer: Offer, found: ShownFrame, side_table: SideTable, upper_quantile: float = Z_HIGH) -> pa.Table:
+def noisy_table(
+    offer: Offer, found: ShownFrame, side_table: SideTable, upper_quantile: float | None = None
+) -> pa.Table:
     """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group.
 
     Args:
@@ -39,7 +41,7 @@ def noisy_table(offer: Offer, found: ShownFrame, side_table: SideTable, upper_qu
         found: its values and shown groups.
         side_table: where keys, and points of what bounds keep, are stored.
         upper_quantile: half width of the interval whose upper end is that of whole numbers, over its standard
-            deviation.
+            deviation; None for that of `HIGH_MISS`.
 
     """
     query = offer.query
@@ -96,6 +98,7 @@ def kept_shares(offer: Offer, side_table: SideTable, statements: int | None = No
             point.sigma,
             first_end(covered),
             most_left(covered, frame),
+            measure=offer.histogram.measure,
             largest=(frame.key_count or math.inf) if covered == PRESENCE else math.inf,
             statements=statements or len(offer.coverage),
         )
@@ -111,22 +114,20 @@ def left_out_numbers(offer: Offer, shown: Integers, side_table: SideTable) -> di
         side_table: where points and their groups are stored.
 
     """
-    found = {}
+    found, measure = {}, offer.histogram.measure
     for serving in offer.left_out:
         point, covered = served_point(serving, side_table), serving.level.statistic.covered
         measured = side_table.measured_groups(point.statistic_hash, point.rho_nano)
         if covered is None or measured is None:
             raise AssertionError("a number of rows left out is stored with its groups")
         cut = math.ldexp(1.0, measured.cut_exponent)
+        value, sigma = float(point.noisy_values[0]) * cut, point.sigma * cut
         ids, total = measured.key_ids, len(served_point(offer.presence, side_table).values)
+        groups = total if ids is None else len(ids)
+        is_of_shown = len(shown) == total if ids is None else bool(np.isin(ids, shown).all())
+        low, high = measure.quantile(LOW_MISS), measure.quantile(HIGH_MISS)
         found[covered] = LeftOut(
-            value=float(point.noisy_values[0]) * cut,
-            sigma=point.sigma * cut,
-            shown=measured.shown,
-            shown_sigma=measured.shown_sigma,
-            cut=cut,
-            groups=total if ids is None else len(ids),
-            is_of_shown=len(shown) == total if ids is None else bool(np.isin(ids, shown).all()),
+            value, sigma, measured.shown, measured.shown_sigma, cut, groups, low, high, is_of_shown=is_of_shown
         )
     return found
 
@@ -152,7 +153,12 @@ def shown_sum(linear: Linear, found: ShownFrame) -> tuple[float, float]:
 
 
 def _unbounded_columns(
-    offer: Offer, number: int, found: ShownFrame, column: EstimatedColumn, side_table: SideTable, quantile: float
+    offer: Offer,
+    number: int,
+    found: ShownFrame,
+    column: EstimatedColumn,
+    side_table: SideTable,
+    quantile: float | None,
 ) -> Mapping[str, pa.Array]:
     """Return an estimate of the whole number of each group, with its ends, as columns of an answer.
 
@@ -162,7 +168,8 @@ def _unbounded_columns(
         found: values and shown groups.
         column: the bounded numbers of all groups, with their intervals.
         side_table: where points are stored.
-        quantile: half width, over its standard deviation, of the interval whose upper end is that of whole numbers.
+        quantile: half width, over its standard deviation, of the interval whose upper end is that of whole numbers;
+            None for that of `HIGH_MISS`.
 
     """
     query, then = offer.query, found.among
@@ -170,7 +177,7 @@ def _unbounded_columns(
     covered = estimate.covered or PRESENCE
     ends = (column.value[then], column.low[then], column.high[then])
     if left_out := left_out_numbers(offer, found.shown, side_table).get(covered):
-        wider = replace(found.values, quantile=quantile)
+        wider = replace(found.values, quantile=quantile or offer.histogram.measure.quantile(HIGH_MISS))
         highs = COLUMNS[type(estimate.value)](estimate, estimate.value, wider).high[then]
         ends = _whole_numbers(left_out, ends, highs, is_count=estimate.type in WHOLE)
     else:
