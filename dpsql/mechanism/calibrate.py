@@ -15,7 +15,7 @@ from fractions import Fraction
 from dpsql.accounting import zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import MOST_AUTO_DRAWS, Histogram, Shares
-from dpsql.mechanism.measure import FLOAT_SLACK, Level
+from dpsql.mechanism.measure import FLOAT_SLACK, Grid, Level
 from dpsql.mechanism.too_little import fits_window, no_room_for_imprecision, too_little
 from dpsql.mechanism.window import charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import NANO, PRESENCE, Statistic, Window
@@ -182,7 +182,8 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
     rho = rho_nano / NANO
     try:
         sigma = histogram.sigma(rho) if statistic == PRESENCE else histogram.sum_sigma(statistic, rho)
-        histogram.measure.require(histogram.grid(statistic), sigma)
+        shape = histogram.shape if statistic == PRESENCE else None
+        histogram.measure.require(Grid(statistic.noise_exponent, shape), sigma)
     except CalibrationError:
         raise CalibrationError(
             f"{histogram.measure.amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups} needs "

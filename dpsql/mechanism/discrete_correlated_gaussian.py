@@ -48,7 +48,7 @@ class DiscreteListedHistogram(GaussianHistogram):
 
     def sigma(self, rho: float) -> float:
         """Own noise at a level, rounded up."""
-        return discrete_sigma(rho, k=self.k, correlation=self.correlation) * FLOAT_SLACK
+        return discrete_sigma(rho, k=self.k, correlation=self.shape.correlation) * FLOAT_SLACK
 
     def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:
         """Largest rho of a query: by the optimal conversion, or for counts alone by the exact lattice delta."""
@@ -58,7 +58,9 @@ class DiscreteListedHistogram(GaussianHistogram):
 
         def is_safe(rho: float) -> bool:
             variance = rational_variance(self.sigma(rho))
-            return discrete_counts_delta(epsilon, k=self.k, variance=variance, correlation=self.correlation) <= delta
+            return (
+                discrete_counts_delta(epsilon, k=self.k, variance=variance, correlation=self.shape.correlation) <= delta
+            )
 
         if not is_safe(by_conversion):
             return by_conversion
@@ -67,13 +69,13 @@ class DiscreteListedHistogram(GaussianHistogram):
 
     def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:  # noqa: ARG002
         """Smallest epsilon of the query at delta, by zCDP, which also holds for points that are averages."""
-        counts = discrete_rho(self.k, rational_variance(sigma), self.correlation)
+        counts = discrete_rho(self.k, rational_variance(sigma), self.shape.correlation)
         others = 0.5 * (self.unit_groups * moved.per_group + moved.beside)
         return zcdp.epsilon(delta, (counts + others) * FLOAT_SLACK)
 
     def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
         """Add own and common noise to every count."""
-        noise = source.draw(_law(sigma, self.correlation), len(exact))
+        noise = source.draw(_law(sigma, self.shape.correlation), len(exact))
         return NoisyHistogram((2 * exact + noise.values) << (GRID_BITS - 1), floor << GRID_BITS)
 
 
@@ -89,7 +91,12 @@ def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
     correlation = shape.correlation if shape else max(1, round(2**20 / math.sqrt(k))) / 2**20
     groups = frame.unit_groups
     return DiscreteListedHistogram(
-        name="discrete_correlated_gaussian", unit_groups=groups, draws=0, sum_draws=groups, k=k, correlation=correlation
+        name="discrete_correlated_gaussian",
+        unit_groups=groups,
+        draws=0,
+        sum_draws=groups,
+        k=k,
+        shape=Shape(correlation, None),
     )
 
 

@@ -240,25 +240,25 @@ class ProfiledHistogram(GaussianHistogram):
         """Smallest tau whose threshold part is at most delta."""
         if not self.hides:
             return None
-        return threshold_to_compare(smallest_threshold(self.profile(sigma), delta), self.correlation)
+        return threshold_to_compare(smallest_threshold(self.profile(sigma), delta), self.shape.correlation)
 
     def query_threshold(self, epsilon: float, delta: float, sigma: float, moved: Moved) -> float | None:
         """Smallest tau for which the query is (epsilon, delta)-private."""
         if not self.hides:
             return None
         profile = self.profile(sigma, moved)
-        return threshold_to_compare(smallest_query_threshold(profile, epsilon, delta), self.correlation)
+        return threshold_to_compare(smallest_query_threshold(profile, epsilon, delta), self.shape.correlation)
 
     def threshold_delta(self, sigma: float, tau: float | None) -> float:
         """What the ledger adds beside rho."""
-        return 0.0 if tau is None else self.profile(sigma).threshold_delta(effective_tau(tau, self.correlation))
+        return 0.0 if tau is None else self.profile(sigma).threshold_delta(effective_tau(tau, self.shape.correlation))
 
     def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:
         """Smallest epsilon of the query at delta."""
         profile = self.profile(sigma, moved)
         if tau is None:
             return gaussian.epsilon(delta, math.sqrt(2.0 * profile.rho) * FLOAT_SLACK, 1.0)
-        return smallest_epsilon(profile, delta, effective_tau(tau, self.correlation))
+        return smallest_epsilon(profile, delta, effective_tau(tau, self.shape.correlation))
 
 
 def _level(rho_nano: int) -> Fraction:

@@ -54,7 +54,7 @@ class ShownFrame:
         Where shown counts share noise with hidden ones, or with a floor, it is that of zCDP, which is no less
         (docs/proofs/ledger.md, Theorem 2).
         """
-        shares = self.histogram.hides and self.histogram.floor_correlation is not None
+        shares = self.histogram.hides and self.histogram.shape.floor_correlation is not None
         return ZCDP if shares else self.histogram.measure
 
 

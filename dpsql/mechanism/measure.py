@@ -67,6 +67,10 @@ class Shape:
     floor_correlation: float | None
 
 
+OWN_NOISE = Shape(0.0, None)
+"""Of noise that is independent on each key, without a floor."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The numbers that a statistic's noise is drawn on.

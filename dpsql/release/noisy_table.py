@@ -147,7 +147,7 @@ def shown_sum(linear: Linear, found: ShownFrame) -> tuple[float, float]:
     own = frame.values[linear.statistic].noise if linear.statistic else 0.0
     variance = float(((own**2 + (linear.centre * presence.noise) ** 2) * norms**2).sum())
     # noise that all counts share adds up by their number
-    correlation = frame.histogram.correlation
+    correlation = frame.histogram.shape.correlation
     shared = correlation / (1.0 + correlation) * (linear.centre * presence.noise) ** 2
     count = len(numbers)
     return float(numbers.sum()), math.sqrt(variance + shared * count * max(0, count - 1))

@@ -160,7 +160,7 @@ def selection_of(
 def _is_shared(order: RowOrder, frame: NoisyFrame) -> bool:
     """Return whether the rows depend on noise that groups share."""
     # a common part leaves differences of counts and sums as they are, and not those of averages
-    shared = frame.histogram
+    shared = frame.histogram.shape
     is_common = shared.correlation > 0.0 or shared.floor_correlation is not None
     return not order.is_independent or (is_common and not isinstance(order.estimate.value, LinearValue))
 

@@ -382,7 +382,9 @@ QUOTES = (
     Quote(_TOP_ROWS, "its interval misses in {} % of answers", _first_of_ten),
     Quote("docs/accuracy.md", "equal size, {} % of the plain intervals of the first ten hold", _plain_of_ten),
     Quote(
-        "docs/accuracy.md", "of 500 equal groups it is {};", lambda: [f"{Selection(10, _EQUAL, _EQUAL, GAUSSIAN).wider():.2f}"]
+        "docs/accuracy.md",
+        "of 500 equal groups it is {};",
+        lambda: [f"{Selection(10, _EQUAL, _EQUAL, GAUSSIAN).wider():.2f}"],
     ),
     Quote(
         "docs/proofs/target.md",

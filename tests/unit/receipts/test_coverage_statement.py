@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from dpsql.bound.coverage import BUCKETS, CORNERS, PLACES
-from dpsql.release import coverage
 from dpsql.mechanism.gaussian_measure import GAUSSIAN
+from dpsql.release import coverage
 from dpsql.release.coverage import Kept, kept_of
 
 Floats = npt.NDArray[np.float64]

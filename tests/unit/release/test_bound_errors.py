@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpsql.receipts.bound_words import percent
 from dpsql.mechanism.gaussian_measure import GAUSSIAN
+from dpsql.receipts.bound_words import percent
 from dpsql.release.bound_errors import (
     PEOPLE,
     ROWS,
