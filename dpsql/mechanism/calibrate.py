@@ -8,7 +8,6 @@ by the exact analysis, and the threshold the smallest that this rho allows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -25,6 +24,8 @@ from dpsql.noise.kept_delta import delta_of_conversion
 
 AUTO_PARTS = 32
 """AUTO gets one part in so many of a query's rho."""
+ROOM = 1.01
+"""Times that the cost of inexact draws is left out of delta, so that its rounding up is covered, too."""
 # what imprecise draws add is charged by a formula that is proved up to here: docs/proofs/rounded-gaussian.md, Theorem 5
 _LARGEST_DELTA = 0.5
 
@@ -228,17 +229,12 @@ def levels_of(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tupl
     return tuple(level_of(statistic, rho_nano, histogram) for statistic, rho_nano in asked), auto_nano
 
 
-def delta_for_threshold(imprecisions: Iterable[float], delta: float) -> float:
-    """Return the delta that a threshold may cost beside the imprecision of the draws; 0 or less if there is none."""
-    return delta - 1.01 * math.fsum(imprecisions)
-
-
 def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:
     """Return the threshold of a query by rho. With the imprecision of the draws it costs at most its share of delta."""
-    target = delta_for_threshold((level.noise_delta for level in levels), delta)
+    target = delta - ROOM * math.fsum(level.noise_delta for level in levels)
     if target <= 0.0:
         least = histogram.measure.imprecision(histogram.draws_of(level.statistic for level in levels), 0.0)
-        raise no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
+        raise no_room_for_imprecision("rho", rho, delta, too_large=delta > ROOM * least)
     tau = histogram.threshold(target * histogram.threshold_share, levels[0].sigma)
     if tau is None:
         raise AssertionError("a threshold is for keys that hide")
@@ -303,9 +299,9 @@ def _after_imprecision(query: FrameQuery, histogram: Histogram) -> float:
     epsilon, delta = query.request.asked_epsilon, query.request.delta
     unasked = (one for one, _ in query.unasked)
     draws = histogram.draws_of((*query.statistics, *unasked)) + MOST_AUTO_DRAWS * bool(query.auto)
-    target = delta - 1.01 * histogram.measure.imprecision_at(draws, epsilon)
+    target = delta - ROOM * histogram.measure.imprecision_at(draws, epsilon)
     if target <= 0.0:
-        too_large = delta > 1.01 * histogram.measure.imprecision_at(draws, 0.0)
+        too_large = delta > ROOM * histogram.measure.imprecision_at(draws, 0.0)
         raise no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
     if query.request.by_budget:
         target = min(target, delta_of_conversion(epsilon, delta))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dpsql.cascade.serving import Serving
-from dpsql.mechanism.calibrate import delta_for_threshold, levels_of
+from dpsql.mechanism.calibrate import ROOM, levels_of
 from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.measure import MISS
 from dpsql.mechanism.registry import histogram_of
@@ -144,7 +144,7 @@ def may_have_threshold(query: FrameQuery) -> bool:
     imprecisions = [level.noise_delta for level in levels]
     if window:
         return fits_window(imprecisions, window)
-    return delta_for_threshold(imprecisions, query.request.delta) > 0.0
+    return query.request.delta > ROOM * math.fsum(imprecisions)
 
 
 def notes(offer: Offer) -> tuple[str, ...]:
