@@ -17,12 +17,12 @@ import pytest
 import dpsql
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import PLACES, coverage_sql, first_end, most_left
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.model.frame import NANO, NOISE_GRID_EXPONENT, Statistic
 from dpsql.model.identity import frame_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.statistic_kinds import COVERAGE_KINDS
 from dpsql.receipts import phrases
-from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.release.coverage import kept_of
 from dpsql.remote.wire import receipt_of as receipt_from_json
 from dpsql.remote.wire import to_json
