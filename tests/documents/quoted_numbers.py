@@ -19,8 +19,8 @@ import dpsql
 from benchmarks import discrete_noise, range_queries
 from dpsql.accounting import gaussian
 from dpsql.accounting.window import shown_once, window_delta, window_threshold
-from dpsql.features.target_rule import INTERVALS, QUANTILES
 from dpsql.mechanism.gaussian_measure import GAUSSIAN
+from dpsql.mechanism.gaussian_walks import INTERVALS, QUANTILES
 from dpsql.noise import divisible
 from dpsql.noise.divisible import (
     DiscreteLaplace,
