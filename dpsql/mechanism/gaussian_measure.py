@@ -29,7 +29,7 @@ from dpsql.mechanism.measure import FLOAT_SLACK, MISS, Grid, Level, Measure, Noi
 from dpsql.model.frame import NANO, Statistic
 from dpsql.noise.correlated_gaussian import CorrelatedGaussian, effective_tau, threshold_to_compare
 from dpsql.noise.entropy import NoiseSource
-from dpsql.noise.laws.gaussian import between, fall, rise, towards
+from dpsql.noise.gaussian_laws import between, fall, rise, towards
 from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 
 Floats = npt.NDArray[np.float64]
