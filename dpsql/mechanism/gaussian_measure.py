@@ -129,7 +129,7 @@ class GaussianMeasure(Measure):
     def half_width(self, noises: Sequence[Floats | float], roundings: int = 0, miss: float = MISS) -> Floats:
         """Return the half width of the interval of a normal number. See `Measure`."""
         sigma = reduce(np.hypot, [*noises, math.sqrt(roundings / 12.0)])
-        return np.asarray((_QUANTILES.get(miss / 2.0) or self.quantile(miss / 2.0)) * sigma, dtype=np.float64)
+        return np.asarray(self.quantile(miss / 2.0) * sigma, dtype=np.float64)
 
     def ratio_interval(
         self,
