@@ -75,7 +75,7 @@ class _Cascade:
         self._hash = statistic_hash(self._level.statistic, frame)
         self._hides = self._level.statistic == PRESENCE and self._histogram.hides
         self._window = frame.window if self._hides else None
-        self._alone = self._hides and self._histogram.correlation > 0 and self._window is None
+        self._alone = self._hides and self._histogram.shape.correlation > 0 and self._window is None
         self._own_threshold = self._query.request.own_threshold
         self._by_width = self._query.request.target is not None
         self._stored = self._state.side_table.levels(self._hash)
@@ -291,7 +291,7 @@ class _Cascade:
         drawn = sum(point.source_rho_nano is None for point in self._stored)
         lowered = [point for point in self._stored if point.source_rho_nano is not None]
         off_grid = sum(self._lasts(point) and not point.is_paid for point in lowered)
-        shared = self._histogram.correlation > 0
+        shared = self._histogram.shape.correlation > 0
         if rounding_loss(drawn, len(lowered) - off_grid + 1, off_grid, shared=shared) > TAU_LOSS:
             raise CalibrationError(
                 "this statistic was released at too many levels for another threshold; declare a new version of the "

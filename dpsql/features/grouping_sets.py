@@ -205,7 +205,7 @@ def _marginals(parts: Sequence[NoisedFrame], statistic: Statistic) -> list[Margi
     for part in parts:
         sigma = part.sigmas[statistic]
         axes = tuple(finest.index(key) for key in part.query.frame.keys)
-        shared = part.histogram.correlation * sigma**2 if statistic == PRESENCE else 0.0
+        shared = part.histogram.shape.correlation * sigma**2 if statistic == PRESENCE else 0.0
         own = sigma**2 if statistic == PRESENCE else noise_sigma(statistic, sigma, part.histogram) ** 2
         found.append(Marginal(axes, own, shared))
     return found

@@ -206,7 +206,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
             last, is_granted = _last_step(part, levels, state, reader)[1] if stop else last, True
             state.ledger.require(part.frame.rows.unit, last.items, reader.name)
         if offer.items and reading is None:
-            if whole.draws_left_out:
+            if whole.left_out_drawn:
                 require_left_out_runs(whole, runtime)
             reading = prepare_reading(part.frame, part.statistics, runtime)
         try:
@@ -217,7 +217,7 @@ def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop
             # others took the budget meanwhile
             return replace(stop, ending="budget"), total
         if offer.drawn and reading and values is None:
-            if whole.draws_left_out:
+            if whole.left_out_drawn:
                 hold_for_left_out(whole, reading, bounding_salt(part.frame, runtime), runtime)
             values = read_frame(reading, charged, runtime, inquiry.timeout_seconds)
         after = release_frame(offer, values if offer.drawn and values else NO_VALUES, charged, runtime, inquiry)
@@ -253,7 +253,7 @@ def _release_last(query: WithinTarget, stop: Stop, runtime: Runtime, inquiry: In
 
     """
     (offer,) = _stage_at(query.first, stop.rho_nano, runtime.state, inquiry.reader).offers(runtime.state)
-    if is_new and not offer.draws_left_out:
+    if is_new and not offer.left_out_drawn:
         return Charged()
     offer = with_caps(offer, levels_at(query.first, steps_up(query.first)[-1]))
     charged, _ = release_prepared(prepare([offer], runtime), runtime, inquiry)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
 from dpsql.bound.coverage import BUCKETS, CORNERS, PLACES, first_end, most_left
 from dpsql.features.target_rule import Column, Step, measured, upper_quantile
+from dpsql.mechanism.measure import Measure
 from dpsql.model.estimates import Estimate, LinearValue, NoValue, Quantile, Ratio, RunningSum, Sum
 from dpsql.model.frame import PRESENCE, Frame, Norm, Statistic
 from dpsql.model.private_query import EachKey, FrameQuery
@@ -116,7 +116,7 @@ def missing_of(part: FrameQuery, offer: Offer, step: Step, side_table: SideTable
     for serving in offer.coverage:
         if serving.level.statistic.covered == PRESENCE:
             point = served_point(serving, side_table)
-            people = most_missing(point.noisy_values, point.sigma, offer.query.frame)
+            people = most_missing(point.noisy_values, point.sigma, offer.query.frame, offer.histogram.measure)
     return Missing(part, left_out_numbers(offer, step.found.shown, side_table), people)
 
 
@@ -201,7 +201,7 @@ _LEAST_PROBABILITY = 1e-9
 """A corner with a smaller probability is that of rounding."""
 
 
-def most_missing(noisy: Floats, sigma: float, frame: Frame) -> float:
+def most_missing(noisy: Floats, sigma: float, frame: Frame, measure: Measure) -> float:
     """Return an upper end of the units that bounds leave out of any one group.
 
     *Guarantee*: the number of units that are missing in a group exceeds the end with a probability of at most `ERROR`,
@@ -212,13 +212,14 @@ def most_missing(noisy: Floats, sigma: float, frame: Frame) -> float:
         noisy: units in each place of the histogram of groups; shape (PLACES,).
         sigma: standard deviation of each.
         frame: what bounds the groups of a unit.
+        measure: the law of the noise.
 
     Returns:
         A number from 0 on.
 
     """
     candidates = missing_weights(frame)
-    z = -NormalDist().inv_cdf(ERROR / len(candidates))
+    z = measure.quantile(ERROR / len(candidates))
     return max(0.0, min(_end(weights, noisy, sigma, z) for weights in candidates))
 
 

@@ -186,8 +186,7 @@ class Step:
         frame, among = self._frame(level_nano, held=True), self.found.among
         counted = added_up(average, frame.groups, linear_value(average.denominator, frame.values))
         norms = np.broadcast_to(norms_of(average, frame.groups, frame.histogram), counted.shape)[among]
-        measure = frame.histogram.measure
-        of_sum, of_rows = (measure.sigma(linear_noises(one, frame.noise)) * norms for one in average.linears)
+        of_sum, of_rows = (math.hypot(*linear_noises(one, frame.noise)) * norms for one in average.linears)
         common = average.numerator.centre * average.denominator.centre * (frame.noise[PRESENCE] * norms) ** 2
         least = np.sqrt(np.maximum(of_sum**2 - (common / of_rows) ** 2, 0.0))
         return Rows(counted[among], of_rows, least)
@@ -301,13 +300,12 @@ def _hidden_place(step: Step, levels: Sequence[int], place: int, target: Relativ
     if step.counted >= _needed(picked.needed, target) or math.inf in bounds:
         return place
     now, threshold = step.found.values.noise[PRESENCE], picked.threshold
-    sigma = step.found.values.histogram.measure.sigma
 
     def may_be(level_nano: int) -> bool:
         later = step.noise(level_nano)
         units = threshold + step.ahead * math.sqrt(max(now**2 - later[PRESENCE] ** 2, 0.0))
         sigmas = [
-            max(float(sigma(linear_noises(linear, later))) for linear in one.value.linears) for one in step.estimates
+            max(math.hypot(*linear_noises(linear, later)) for linear in one.value.linears) for one in step.estimates
         ]
         return all(
             quantile_of(target) * sigma <= target.error * most * units

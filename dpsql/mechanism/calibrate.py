@@ -14,8 +14,8 @@ from fractions import Fraction
 from dpsql.accounting import zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import MOST_AUTO_DRAWS, Histogram, Shares
-from dpsql.mechanism.measure import FLOAT_SLACK, Level
-from dpsql.mechanism.too_little import delta_for_threshold, fits_window, no_room_for_imprecision, too_little
+from dpsql.mechanism.measure import FLOAT_SLACK, Grid, Level
+from dpsql.mechanism.too_little import fits_window, no_room_for_imprecision, too_little
 from dpsql.mechanism.window import charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import NANO, PRESENCE, Statistic, Window
 from dpsql.model.private_query import FrameQuery, Request
@@ -24,6 +24,8 @@ from dpsql.noise.kept_delta import delta_of_conversion
 
 AUTO_PARTS = 32
 """AUTO gets one part in so many of a query's rho."""
+ROOM = 1.01
+"""Times that the cost of inexact draws is left out of delta, so that its rounding up is covered, too."""
 # what imprecise draws add is charged by a formula that is proved up to here: docs/proofs/rounded-gaussian.md, Theorem 5
 _LARGEST_DELTA = 0.5
 
@@ -181,7 +183,8 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
     rho = rho_nano / NANO
     try:
         sigma = histogram.sigma(rho) if statistic == PRESENCE else histogram.sum_sigma(statistic, rho)
-        histogram.require(statistic, sigma)
+        shape = histogram.shape if statistic == PRESENCE else None
+        histogram.measure.require(Grid(statistic.noise_exponent, shape), sigma)
     except CalibrationError:
         raise CalibrationError(
             f"{histogram.measure.amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups} needs "
@@ -228,10 +231,10 @@ def levels_of(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tupl
 
 def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:
     """Return the threshold of a query by rho. With the imprecision of the draws it costs at most its share of delta."""
-    target = delta_for_threshold((level.noise_delta for level in levels), delta)
+    target = delta - ROOM * math.fsum(level.noise_delta for level in levels)
     if target <= 0.0:
         least = histogram.measure.imprecision(histogram.draws_of(level.statistic for level in levels), 0.0)
-        raise no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
+        raise no_room_for_imprecision("rho", rho, delta, too_large=delta > ROOM * least)
     tau = histogram.threshold(target * histogram.threshold_share, levels[0].sigma)
     if tau is None:
         raise AssertionError("a threshold is for keys that hide")
@@ -296,9 +299,9 @@ def _after_imprecision(query: FrameQuery, histogram: Histogram) -> float:
     epsilon, delta = query.request.asked_epsilon, query.request.delta
     unasked = (one for one, _ in query.unasked)
     draws = histogram.draws_of((*query.statistics, *unasked)) + MOST_AUTO_DRAWS * bool(query.auto)
-    target = delta - 1.01 * histogram.measure.imprecision_at(draws, epsilon)
+    target = delta - ROOM * histogram.measure.imprecision_at(draws, epsilon)
     if target <= 0.0:
-        too_large = delta > 1.01 * histogram.measure.imprecision_at(draws, 0.0)
+        too_large = delta > ROOM * histogram.measure.imprecision_at(draws, 0.0)
         raise no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
     if query.request.by_budget:
         target = min(target, delta_of_conversion(epsilon, delta))

@@ -32,8 +32,8 @@ class SharedNoise(ProfiledHistogram):
 
     def profile(self, sigma: float, moved: Moved = NOTHING_MOVED) -> Profile:
         """Profile at this noise, less what the grid takes of it."""
-        k, floor = self.unit_profile.k, self.floor_correlation
-        own = effective_sigma(sigma, k=k, correlation=self.correlation, floor_correlation=floor)
+        k, floor = self.unit_profile.k, self.shape.floor_correlation
+        own = effective_sigma(sigma, k=k, correlation=self.shape.correlation, floor_correlation=floor)
         return replace(self.unit_profile, sigma=own, aggregate_precision=moved.per_group, beside=moved.beside)
 
 
@@ -60,7 +60,7 @@ def listed_histogram(k: int, groups: int, correlation: float) -> ListedHistogram
         unit_groups=groups,
         draws=k + 1,
         sum_draws=groups,
-        correlation=correlation,
+        shape=Shape(correlation, None),
         unit_profile=profile,
     )
 

@@ -47,8 +47,7 @@ def subtracted(sparsity: Sparsity, max_groups: int | None, shape: Shape) -> Subt
         draws=k + 2,
         sum_draws=profile.unit_groups,
         hides=True,
-        correlation=own,
-        floor_correlation=floor,
+        shape=Shape(own, floor),
         unit_profile=profile,
     )
 

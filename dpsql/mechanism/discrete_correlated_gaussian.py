@@ -11,13 +11,28 @@ from dpsql.accounting import gaussian, zcdp
 from dpsql.accounting.discrete_histogram import discrete_counts_delta, discrete_rho, discrete_sigma
 from dpsql.accounting.profile import narrow
 from dpsql.mechanism.correlated_gaussian import listed_keys
-from dpsql.mechanism.gaussian_measure import ZCDP, GaussianHistogram
+from dpsql.mechanism.gaussian_measure import GaussianHistogram, GaussianMeasure
 from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Moved, Shares
-from dpsql.mechanism.measure import FLOAT_SLACK, Integers, Measure, NoisyHistogram, Shape
-from dpsql.model.frame import PRESENCE, Frame, Statistic
+from dpsql.mechanism.measure import FLOAT_SLACK, Grid, Integers, Measure, NoisyHistogram, Shape
+from dpsql.model.frame import Frame
 from dpsql.noise.correlated_gaussian import GRID_BITS
 from dpsql.noise.discrete_gaussian import DiscreteCorrelatedGaussian, rational_variance
 from dpsql.noise.entropy import NoiseSource
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteMeasure(GaussianMeasure):
+    """Gaussian noise on whole numbers of a presence count, and rounded Gaussian noise on all other numbers."""
+
+    def require(self, grid: Grid, sigma: float) -> None:
+        """Find out that noise can be drawn. See `Measure`."""
+        if grid.shape is None:
+            GaussianMeasure.require(self, grid, sigma)
+        else:
+            _law(sigma, grid.shape.correlation)
+
+
+DISCRETE = DiscreteMeasure("zcdp", shows_origin=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +44,11 @@ class DiscreteListedHistogram(GaussianHistogram):
     """
 
     k: int
-    measure: ClassVar[Measure] = ZCDP
+    measure: ClassVar[Measure] = DISCRETE
 
     def sigma(self, rho: float) -> float:
         """Own noise at a level, rounded up."""
-        return discrete_sigma(rho, k=self.k, correlation=self.correlation) * FLOAT_SLACK
+        return discrete_sigma(rho, k=self.k, correlation=self.shape.correlation) * FLOAT_SLACK
 
     def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:
         """Largest rho of a query: by the optimal conversion, or for counts alone by the exact lattice delta."""
@@ -43,7 +58,9 @@ class DiscreteListedHistogram(GaussianHistogram):
 
         def is_safe(rho: float) -> bool:
             variance = rational_variance(self.sigma(rho))
-            return discrete_counts_delta(epsilon, k=self.k, variance=variance, correlation=self.correlation) <= delta
+            return (
+                discrete_counts_delta(epsilon, k=self.k, variance=variance, correlation=self.shape.correlation) <= delta
+            )
 
         if not is_safe(by_conversion):
             return by_conversion
@@ -52,26 +69,20 @@ class DiscreteListedHistogram(GaussianHistogram):
 
     def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:  # noqa: ARG002
         """Smallest epsilon of the query at delta, by zCDP, which also holds for points that are averages."""
-        counts = discrete_rho(self.k, rational_variance(sigma), self.correlation)
+        counts = discrete_rho(self.k, rational_variance(sigma), self.shape.correlation)
         others = 0.5 * (self.unit_groups * moved.per_group + moved.beside)
         return zcdp.epsilon(delta, (counts + others) * FLOAT_SLACK)
 
-    def require(self, statistic: Statistic, sigma: float) -> None:
-        """Find out that noise can be drawn. See `Histogram`."""
-        if statistic == PRESENCE:
-            self.law(sigma)
-        else:
-            GaussianHistogram.require(self, statistic, sigma)
-
-    def law(self, sigma: float) -> DiscreteCorrelatedGaussian:
-        """The law of the noise of all counts, in half counts."""
-        # the correlation is a multiple of a power of two, hence exactly this fraction
-        return DiscreteCorrelatedGaussian(rational_variance(sigma), Fraction(self.correlation))
-
     def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
         """Add own and common noise to every count."""
-        noise = source.draw(self.law(sigma), len(exact))
+        noise = source.draw(_law(sigma, self.shape.correlation), len(exact))
         return NoisyHistogram((2 * exact + noise.values) << (GRID_BITS - 1), floor << GRID_BITS)
+
+
+def _law(sigma: float, correlation: float) -> DiscreteCorrelatedGaussian:
+    """Return the law of the noise of all counts, in half counts."""
+    # the correlation is a multiple of a power of two, hence exactly this fraction
+    return DiscreteCorrelatedGaussian(rational_variance(sigma), Fraction(correlation))
 
 
 def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
@@ -80,7 +91,12 @@ def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
     correlation = shape.correlation if shape else max(1, round(2**20 / math.sqrt(k))) / 2**20
     groups = frame.unit_groups
     return DiscreteListedHistogram(
-        name="discrete_correlated_gaussian", unit_groups=groups, draws=0, sum_draws=groups, k=k, correlation=correlation
+        name="discrete_correlated_gaussian",
+        unit_groups=groups,
+        draws=0,
+        sum_draws=groups,
+        k=k,
+        shape=Shape(correlation, None),
     )
 
 

@@ -67,13 +67,8 @@ class GaussianMeasure(Measure):
         """Return the rho that an exact budget of Gaussian noise has for (epsilon, delta)."""
         return gaussian_rho(epsilon, delta)
 
-    def imprecision(self, draws: int, rho: float) -> float:
-        """Return what rounded draws of a release at rho add to the delta of the ledger. See `slack_delta_zcdp`."""
-        return slack_delta_zcdp(draws, rho)
-
-    def imprecision_at(self, draws: int, epsilon: float) -> float:
-        """Return what rounded draws add to the delta of an (epsilon, delta) guarantee. See `slack_delta`."""
-        return slack_delta(draws, epsilon)
+    imprecision = staticmethod(slack_delta_zcdp)
+    imprecision_at = staticmethod(slack_delta)
 
     def require(self, grid: Grid, sigma: float) -> None:
         """Find out that noise is no wider than can be drawn. See `Measure`."""
@@ -129,12 +124,8 @@ class GaussianMeasure(Measure):
 
     def half_width(self, noises: Sequence[Floats | float], roundings: int = 0, miss: float = MISS) -> Floats:
         """Return the half width of the interval of a normal number. See `Measure`."""
-        return np.asarray(self.quantile(miss / 2.0) * self.sigma(noises, roundings), dtype=np.float64)
-
-    def sigma(self, noises: Sequence[Floats | float], roundings: int = 0) -> Floats:
-        """Return the standard deviation of a sum of draws and roundings. See `Measure`."""
-        found = reduce(np.hypot, noises)
-        return np.asarray(np.hypot(found, math.sqrt(roundings / 12.0)) if roundings else found, dtype=np.float64)
+        sigma = reduce(np.hypot, [*noises, math.sqrt(roundings / 12.0)])
+        return np.asarray((_QUANTILES.get(miss / 2.0) or self.quantile(miss / 2.0)) * sigma, dtype=np.float64)
 
     def ratio_interval(
         self,
@@ -178,8 +169,8 @@ class GaussianMeasure(Measure):
 
 GAUSSIAN = GaussianMeasure("gaussian")
 """Of Gaussian noise, exact."""
-ZCDP = GaussianMeasure("zcdp", shows_origin=True)
-"""Of noise on counts that is Gaussian on whole numbers, which no exact budget can pay for."""
+ZCDP = GaussianMeasure("zcdp")
+"""Of releases that are zCDP at their levels, which holds for all of them together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,25 +236,25 @@ class ProfiledHistogram(GaussianHistogram):
         """Smallest tau whose threshold part is at most delta."""
         if not self.hides:
             return None
-        return threshold_to_compare(smallest_threshold(self.profile(sigma), delta), self.correlation)
+        return threshold_to_compare(smallest_threshold(self.profile(sigma), delta), self.shape.correlation)
 
     def query_threshold(self, epsilon: float, delta: float, sigma: float, moved: Moved) -> float | None:
         """Smallest tau for which the query is (epsilon, delta)-private."""
         if not self.hides:
             return None
         profile = self.profile(sigma, moved)
-        return threshold_to_compare(smallest_query_threshold(profile, epsilon, delta), self.correlation)
+        return threshold_to_compare(smallest_query_threshold(profile, epsilon, delta), self.shape.correlation)
 
     def threshold_delta(self, sigma: float, tau: float | None) -> float:
         """What the ledger adds beside rho."""
-        return 0.0 if tau is None else self.profile(sigma).threshold_delta(effective_tau(tau, self.correlation))
+        return 0.0 if tau is None else self.profile(sigma).threshold_delta(effective_tau(tau, self.shape.correlation))
 
     def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:
         """Smallest epsilon of the query at delta."""
         profile = self.profile(sigma, moved)
         if tau is None:
             return gaussian.epsilon(delta, math.sqrt(2.0 * profile.rho) * FLOAT_SLACK, 1.0)
-        return smallest_epsilon(profile, delta, effective_tau(tau, self.correlation))
+        return smallest_epsilon(profile, delta, effective_tau(tau, self.shape.correlation))
 
 
 def _level(rho_nano: int) -> Fraction:

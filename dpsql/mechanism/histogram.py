@@ -16,7 +16,17 @@ from typing import ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.mechanism.measure import FLOAT_SLACK, Floats, Grid, Integers, Level, Measure, NoisyHistogram, Shape
+from dpsql.mechanism.measure import (
+    FLOAT_SLACK,
+    OWN_NOISE,
+    Floats,
+    Grid,
+    Integers,
+    Level,
+    Measure,
+    NoisyHistogram,
+    Shape,
+)
 from dpsql.model.environment import Mechanism
 from dpsql.model.frame import PRESENCE, Factorised, Frame, Norm, Ordering, Places, Statistic
 from dpsql.model.statistic_kinds import BESIDE_KINDS
@@ -145,8 +155,7 @@ class Histogram(ABC):
         draws: draws on the counts whose imprecision counts towards delta.
         sum_draws: the same of a sum.
         hides: whether keys pass a threshold.
-        correlation: variance of the noise that all keys share over sigma^2.
-        floor_correlation: variance of the floor's own noise over sigma^2; None where no noisy floor is shown.
+        shape: of the noise that keys share, and of the floor's.
         measure: the law of the noise, and what its levels cost.
         threshold_room: how many times the threshold's delta a guarantee needs at least.
         threshold_share: part of the delta of a query by rho that its threshold may cost; the rest is left for sums.
@@ -158,8 +167,7 @@ class Histogram(ABC):
     draws: int
     sum_draws: int
     hides: bool = False
-    correlation: float = 0.0
-    floor_correlation: float | None = None
+    shape: Shape = OWN_NOISE
     measure: ClassVar[Measure]
     threshold_room: ClassVar[float] = FLOAT_SLACK
     threshold_share: ClassVar[float] = 1.0
@@ -202,24 +210,9 @@ class Histogram(ABC):
         """What the ledger adds beside rho, rounded up; 0 where no key hides."""
         return 0.0
 
-    def grid(self, statistic: Statistic) -> Grid:
-        """What a statistic's noise is drawn on."""
-        if statistic == PRESENCE:
-            return Grid(-GRID_BITS, Shape(self.correlation, self.floor_correlation))
-        return Grid(statistic.noise_exponent)
-
-    def require(self, statistic: Statistic, sigma: float) -> None:
-        """Find out that noise can be drawn.
-
-        Raises:
-            CalibrationError: it cannot.
-
-        """
-        self.measure.require(self.grid(statistic), sigma)
-
     def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
         """Add noise to what is noised of the counts, and to the floor; without noise it is a constant of the policy."""
-        noise = self.measure.draw(self.grid(PRESENCE), sigma, len(exact), source)
+        noise = self.measure.draw(Grid(-GRID_BITS, self.shape), sigma, len(exact), source)
         return NoisyHistogram(self.spread(exact, GRID_BITS) + noise.values, (floor << GRID_BITS) + noise.floor)
 
     def draws_of(self, statistics: Iterable[Statistic]) -> int:
@@ -302,5 +295,6 @@ def unit_l2(statistic: Statistic, groups: int = 1) -> float:
 
 def count_sigma(histogram: Histogram, sigma: float) -> float:
     """Standard deviation of a count, floor added: own noise, and what the floor leaves of the shared."""
-    shared = histogram.correlation if histogram.floor_correlation is None else histogram.floor_correlation
+    shape = histogram.shape
+    shared = shape.correlation if shape.floor_correlation is None else shape.floor_correlation
     return sigma * math.sqrt(1.0 + shared)

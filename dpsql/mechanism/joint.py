@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.calibrate import total_nano
+from dpsql.mechanism.calibrate import ROOM, total_nano
 from dpsql.mechanism.gaussian_measure import ZCDP
 from dpsql.mechanism.histogram import MOST_AUTO_DRAWS, MOST_DRAWN, Histogram
 from dpsql.mechanism.measure import Measure
@@ -54,7 +54,7 @@ class ShownFrame:
         Where shown counts share noise with hidden ones, or with a floor, it is that of zCDP, which is no less
         (docs/proofs/ledger.md, Theorem 2).
         """
-        shares = self.histogram.hides and self.histogram.floor_correlation is not None
+        shares = self.histogram.hides and self.histogram.shape.floor_correlation is not None
         return ZCDP if shares else self.histogram.measure
 
 
@@ -141,7 +141,7 @@ def _rho(request: Request, draws: int, measure: Measure, *, hides: bool) -> floa
         hides: whether keys pass a threshold.
 
     """
-    target = _conversion_delta(request.delta, hides=hides) - 1.01 * measure.imprecision_at(draws, request.asked_epsilon)
+    target = _conversion_delta(request.delta, hides=hides) - ROOM * measure.imprecision_at(draws, request.asked_epsilon)
     if target <= 0.0:
         raise CalibrationError(
             f"delta = {request.delta:.3g} is below what the finite precision of the noise costs; ask for more"
@@ -169,7 +169,7 @@ def joint_guarantee(parts: Sequence[ShownFrame], request: Request) -> tuple[floa
     draws += sum(_auto_draws(part.auto_nano) for part in parts)
     converted = _conversion_delta(request.delta, hides=hides)
     if request.epsilon is not None:
-        room = converted - 1.01 * measure.imprecision_at(draws, request.epsilon)
+        room = converted - ROOM * measure.imprecision_at(draws, request.epsilon)
         converted = room if room > 0.0 else converted
     epsilon = measure.epsilon(converted, rho)
     imprecision = measure.imprecision_at(draws, epsilon)

@@ -68,6 +68,10 @@ class Shape:
     floor_correlation: float | None
 
 
+OWN_NOISE = Shape(0.0, None)
+"""Of noise that is independent on each key, without a floor."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The numbers that a statistic's noise is drawn on.
@@ -213,11 +217,6 @@ class Measure(ABC):
         """
         largest = self.quantile(miss / 2.0 / len(noises))
         return np.asarray(largest * sum(np.abs(noise) for noise in noises) + roundings / 2.0, dtype=np.float64)
-
-    def sigma(self, noises: Sequence[Floats | float], roundings: int = 0) -> Floats:
-        """Return the standard deviation of a sum of draws, and of so many roundings to whole numbers."""
-        variance = sum(np.square(noise) for noise in noises) + roundings / 12.0
-        return np.asarray(np.sqrt(variance), dtype=np.float64)
 
     def ratio_interval(
         self,

@@ -38,11 +38,6 @@ def _of_statistics(asked: str, count: int, together: str, name: str) -> Calibrat
     )
 
 
-def delta_for_threshold(imprecisions: Iterable[float], delta: float) -> float:
-    """Return the delta that a threshold may cost beside the imprecision of the draws; 0 or less if there is none."""
-    return delta - 1.01 * math.fsum(imprecisions)
-
-
 def fits_window(imprecisions: Iterable[float], window: Window) -> bool:
     """Return whether the imprecision of the draws costs no more than a window leaves beside its thresholds."""
     return math.fsum(imprecisions) <= (1.0 - THRESHOLD_SHARE) * window.delta

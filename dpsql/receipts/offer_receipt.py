@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dpsql.cascade.serving import Serving
-from dpsql.mechanism.calibrate import levels_of
+from dpsql.mechanism.calibrate import ROOM, levels_of
 from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.measure import MISS
 from dpsql.mechanism.registry import histogram_of
-from dpsql.mechanism.too_little import delta_for_threshold, fits_window
+from dpsql.mechanism.too_little import fits_window
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import EXTREMES, IN_PLACE_OF, WHOLE, AnyUnit, BoundedValue, NotFound, NoValue, Quantile
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Norm, Statistic
@@ -78,7 +78,7 @@ def column_receipts(
         miss: probability with which intervals miss; receipts have those of 95 %.
 
     """
-    found, frame, measure = [], query.frame, histogram.measure
+    found, frame = [], query.frame
     shown = [(one.name, query.estimates[one.estimate]) for one in query.finish.columns if one.estimate is not None]
     for name, estimate in shown:
         value = estimate.value
@@ -94,8 +94,10 @@ def column_receipts(
             # what a floor is subtracted from may all move because of a unit with one group
             l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
         largest = norms_of(value, query.groups, histogram).max(initial=0.0)
-        noises = [largest * one for one in linear_noises(value.linear, noise)], roundings * (estimate.type in WHOLE)
-        sigma, half_width = float(measure.sigma(*noises)), float(measure.half_width(*noises, miss))
+        noises = [largest * one for one in linear_noises(value.linear, noise)]
+        rounded = roundings * (estimate.type in WHOLE)
+        sigma = math.hypot(*noises, math.sqrt(rounded / 12.0))
+        half_width = float(histogram.measure.half_width(noises, rounded, miss))
         interval, linf = statistic.interval, statistic.radius * frame.finer_per_group
         found.append(ColumnReceipt(name, estimate.name, interval, linf, l2, sigma, half_width, statistic.lattice))
     return tuple(found)
@@ -142,7 +144,7 @@ def may_have_threshold(query: FrameQuery) -> bool:
     imprecisions = [level.noise_delta for level in levels]
     if window:
         return fits_window(imprecisions, window)
-    return delta_for_threshold(imprecisions, query.request.delta) > 0.0
+    return query.request.delta > ROOM * math.fsum(imprecisions)
 
 
 def notes(offer: Offer) -> tuple[str, ...]:

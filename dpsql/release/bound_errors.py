@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from dpsql.mechanism.measure import Measure
+
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
@@ -23,7 +25,6 @@ PEOPLE, ROWS = "count(DISTINCT unit)", "count(*)"
 """The numbers of a group beside the sums of columns, which are named by the columns."""
 UNITS_LEFT_OUT = (10, 0.001)
 """Units with the largest numbers whose numbers no grid follows: so many, or this share of all if that is more."""
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,14 @@ class Noise:
 
     Attributes:
         sigma: standard deviation of the noise of the number.
+        measure: the law of all noise.
         threshold: number that the noisy count of units must exceed; None if all groups are shown.
         count_sigma: standard deviation of the noise of that count.
 
     """
 
     sigma: float
+    measure: Measure
     threshold: float | None = None
     count_sigma: float = 0.0
 
@@ -116,25 +119,25 @@ def kept(pairs: Pairs, values: npt.ArrayLike, share: Floats) -> Kept:
     return Kept(pairs.added_up(each * share), pairs.added_up(each**2 * share * (1.0 - share)))
 
 
-def mean_error(true: Floats, mean: Floats, sigma: Floats, floor: float = -math.inf) -> Floats:
-    """Return E|x - true| of a normal number x, where a number up to the floor is shown as 0.
+def mean_error(true: Floats, mean: Floats, sigma: Floats, measure: Measure, floor: float = -math.inf) -> Floats:
+    """Return E|x - true| of a number x with noise of the measure, where a number up to the floor is shown as 0.
 
     Args:
         true: the true numbers.
-        mean: of the normal numbers.
+        mean: of the numbers with noise.
         sigma: their standard deviation.
+        measure: the law of the noise.
         floor: numbers up to it count as 0; then the error is that of 0.
 
-    >>> float(mean_error(np.zeros(1), np.zeros(1), np.ones(1))[0]) == math.sqrt(2 / math.pi)
-    True
     """
     # with G(a) = E[(x - true); x > a], the error above the floor h is 2 G(max(h, true)) - G(h)
-    above = 2.0 * _tail_mean(np.maximum(floor, true), true, mean, sigma) - _tail_mean(floor, true, mean, sigma)
-    return above + np.abs(true) * (1.0 - _tail(floor, mean, sigma))
+    above = 2.0 * _tail_mean(np.maximum(floor, true), true, mean, sigma, measure)
+    above -= _tail_mean(floor, true, mean, sigma, measure)
+    return above + np.abs(true) * (1.0 - _tail(floor, mean, sigma, measure))
 
 
 def total_error(true: Floats, number: Kept, noise: Noise, people: Kept | None, *, is_positive: bool) -> float:
-    """Return the expected errors of all groups, added up.
+    """Return the expected errors of all groups, added up. The choice of groups adds to the variance of the noise.
 
     Args:
         true: the true numbers.
@@ -144,14 +147,15 @@ def total_error(true: Floats, number: Kept, noise: Noise, people: Kept | None, *
         is_positive: whether a number below 0 is shown as 0.
 
     """
-    sigma = np.sqrt(number.variance + noise.sigma**2)
+    sigma, measure = np.sqrt(number.variance + noise.sigma**2), noise.measure
     floor = 0.0 if is_positive else -math.inf
     if noise.threshold is None:
-        return float(mean_error(true, number.mean, sigma, floor).sum())
+        return float(mean_error(true, number.mean, sigma, measure, floor).sum())
     if people is None:
-        return float(mean_error(true, number.mean, sigma, noise.threshold).sum())
-    shown = _tail(noise.threshold, people.mean, np.sqrt(people.variance + noise.count_sigma**2))
-    return float((shown * mean_error(true, number.mean, sigma, floor) + (1.0 - shown) * np.abs(true)).sum())
+        return float(mean_error(true, number.mean, sigma, measure, noise.threshold).sum())
+    shown = _tail(noise.threshold, people.mean, np.sqrt(people.variance + noise.count_sigma**2), measure)
+    errors = mean_error(true, number.mean, sigma, measure, floor)
+    return float((shown * errors + (1.0 - shown) * np.abs(true)).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,23 +209,23 @@ class Grouping:
         true = self.true(number)
         if number == PEOPLE:
             errors = total_error(true, people, noise, None, is_positive=True)
-            return self._relative(errors, noise.sigma, true, is_positive=True)
+            return self._relative(errors, noise, true, is_positive=True)
         if number == ROWS:
             part = kept(pairs, np.minimum(pairs.rows, rows), counted)
         else:
             part = kept(pairs, bounded_sums(pairs, number, bounds, rows), counted)
         is_positive = number == ROWS or bounds[0] >= 0.0
         errors = total_error(true, self._whole(part), noise, people, is_positive=is_positive)
-        return self._relative(errors, noise.sigma, true, is_positive=is_positive)
+        return self._relative(errors, noise, true, is_positive=is_positive)
 
-    def answered_error(self, number: str, true: Mapping[str, float], exact: Mapping[str, float], sigma: float) -> float:
+    def answered_error(self, number: str, true: Mapping[str, float], exact: Mapping[str, float], noise: Noise) -> float:
         """Return the expected errors of all groups of an answer, added up, over the numbers of all groups.
 
         Args:
             number: people, rows, or a column for its sum.
             true: the true number of each group.
             exact: the bounded numbers of the shown groups without noise.
-            sigma: standard deviation of the noise.
+            noise: that of the number.
 
         """
         is_positive = number in (PEOPLE, ROWS) or self.lows[number] >= 0.0
@@ -229,9 +233,9 @@ class Grouping:
         truth = np.array([true[name] for name in names])
         floor = 0.0 if is_positive else -np.inf
         means = np.array([exact[name] for name in names])
-        errors = float(mean_error(truth, means, np.full(len(names), sigma), floor).sum())
+        errors = float(mean_error(truth, means, np.full(len(names), noise.sigma), noise.measure, floor).sum())
         errors += sum(abs(value) for name, value in true.items() if name not in exact)
-        return self._relative(errors, sigma, np.array(list(true.values())), is_positive=is_positive)
+        return self._relative(errors, noise, np.array(list(true.values())), is_positive=is_positive)
 
     def kept_rows(self, groups: int | None, rows: int | None) -> float:
         """Return the share of the rows that bounds keep."""
@@ -242,22 +246,22 @@ class Grouping:
         """Return what is kept of all units, from what is kept of those that were read."""
         return part if self.share == 1.0 else Kept(part.mean / self.share, part.variance / self.share)
 
-    def _relative(self, errors: float, sigma: float, true: Floats, *, is_positive: bool) -> float:
+    def _relative(self, errors: float, noise: Noise, true: Floats, *, is_positive: bool) -> float:
         """Return errors with those of listed keys without rows, over the size of all numbers."""
         none = np.zeros(1)
         floor = 0.0 if is_positive else -np.inf
-        errors += self.pairs.empty * float(mean_error(none, none, none + sigma, floor)[0])
+        errors += self.pairs.empty * float(mean_error(none, none, none + noise.sigma, noise.measure, floor)[0])
         size = float(np.abs(true).sum())
         return errors / size if size else float("inf")
 
 
-def _tail(end: npt.ArrayLike, mean: Floats, sigma: Floats) -> Floats:
-    """Return the probability that a normal number exceeds an end."""
-    return 0.5 * np.asarray(_erfc((np.asarray(end) - mean) / np.maximum(sigma, 1e-12) / math.sqrt(2.0)))
+def _tail(end: npt.ArrayLike, mean: Floats, sigma: Floats, measure: Measure) -> Floats:
+    """Return the probability that a number with noise of the measure exceeds an end."""
+    return measure.tail((np.asarray(end) - mean) / np.maximum(sigma, 1e-12))
 
 
-def _tail_mean(end: npt.ArrayLike, true: Floats, mean: Floats, sigma: Floats) -> Floats:
-    """Return E[(x - true); x > end] of a normal number x."""
+def _tail_mean(end: npt.ArrayLike, true: Floats, mean: Floats, sigma: Floats, measure: Measure) -> Floats:
+    """Return E[(x - true); x > end] of a number x with noise of the measure."""
     width = np.maximum(sigma, 1e-12)
     score = (np.asarray(end) - mean) / width
-    return (mean - true) * _tail(end, mean, width) + width * np.exp(-0.5 * score**2) / math.sqrt(2.0 * math.pi)
+    return (mean - true) * measure.tail(score) + width * measure.mean_above(score)

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 
 from dpsql.bound.coverage import BUCKETS, CORNERS
+from dpsql.mechanism.measure import MISS, Measure
 from dpsql.release.coverage_places import Line, Places
 from dpsql.release.estimates import Floats
-Z_95 = 1.959963984540054
 
 MUCH = 0.95
 """The share that bounds are advised to leave."""
@@ -94,15 +93,22 @@ class _Factors:
 
 
 @lru_cache(maxsize=64)
-def _factors(statements: int) -> _Factors:
+def _factors(measure: Measure, statements: int) -> _Factors:
     """Share out the probability of an error over columns, sizes that may be chosen, and ends."""
     one_size = ERROR / statements / BUCKETS
     ends = (0.4 * one_size, 0.1 * one_size, 0.1 * one_size, 0.2 * ERROR / statements / _CUTS)
-    return _Factors(*(-NormalDist().inv_cdf(error) for error in ends))
+    return _Factors(*map(measure.quantile, ends))
 
 
 def kept_of(
-    noisy: Floats, sigma: float, end: float, most: float = math.inf, *, largest: float = math.inf, statements: int = 1
+    noisy: Floats,
+    sigma: float,
+    end: float,
+    most: float = math.inf,
+    *,
+    measure: Measure,
+    largest: float = math.inf,
+    statements: int = 1,
 ) -> Kept:
     """Read a histogram of coverage.
 
@@ -115,12 +121,13 @@ def kept_of(
         sigma: standard deviation of each.
         end: size at which the first bucket ends.
         most: what may be left of any unit.
+        measure: the law of the noise.
         largest: size that no unit exceeds, whatever the data are.
         statements: number of histograms whose statements are made together.
 
     """
-    ratio = _ratio_share(noisy, sigma, end, most)
-    places, factors = Places(noisy, sigma, end, most, largest), _factors(statements)
+    ratio = _ratio_share(noisy, sigma, end, most, measure.quantile(MISS / 2.0))
+    places, factors = Places(noisy, sigma, end, most, largest), _factors(measure, statements)
     shares = {bucket: share for bucket in range(BUCKETS) if (share := _share(places, bucket, factors))}
     if not shares:
         return Kept(None, ratio=ratio)
@@ -203,7 +210,7 @@ def _chosen(places: Places, parts: dict[int, float]) -> int:
     return max(parts)
 
 
-def _ratio_share(noisy: Floats, sigma: float, end: float, most: float) -> Share | None:
+def _ratio_share(noisy: Floats, sigma: float, end: float, most: float, z: float) -> Share | None:
     """Return the share by which the ratio estimate of a number without its bounds divides.
 
     It is what bounding leaves of units up to a size, or None if too few units tell.
@@ -219,22 +226,21 @@ def _ratio_share(noisy: Floats, sigma: float, end: float, most: float) -> Share 
         sigma: standard deviation of each.
         end: size at which the first bucket ends.
         most: what may be left of any unit.
+        z: standard deviations between the share and an end.
 
     """
     corners = noisy[:-1].reshape(BUCKETS, CORNERS)
     ends = end * np.ldexp(1.0, np.arange(BUCKETS))
     sizes, left = np.outer(ends, [0.0, 1.0, 0.0, 1.0]), np.outer(np.minimum(ends, most), [0.0, 0.0, 1.0, 1.0])
     whole = np.cumsum((sizes * corners).sum(axis=1))
-    whole_noise = Z_95 * sigma * np.sqrt(np.cumsum((sizes**2).sum(axis=1)))
+    whole_noise = z * sigma * np.sqrt(np.cumsum((sizes**2).sum(axis=1)))
     sure = np.flatnonzero(corners.sum(axis=1) > _SURE * math.sqrt(CORNERS) * sigma)
     told = np.flatnonzero(whole_noise <= _NARROW * whole)
     count = max([0, *(sure + 1), *(told + 1)])
     if not count or whole[count - 1] <= 0.0:
         return None
     share = min(1.0, max(0.0, float((left * corners)[:count].sum() / whole[count - 1])))
-    width = (
-        Z_95 * math.sqrt(_variance(corners[:count], (left - share * sizes)[:count], sigma)) / float(whole[count - 1])
-    )
+    width = z * math.sqrt(_variance(corners[:count], (left - share * sizes)[:count], sigma)) / float(whole[count - 1])
     if width > _WIDEST:
         return None
     return Share(share, max(0.0, share - width), min(1.0, share + width), float(ends[count - 1]))

@@ -40,8 +40,8 @@ class Line:
     def end(self, z: float, *, upper: bool) -> float:
         """Return one end of the interval of the ratio, by Fieller's method.
 
-        *Guarantee*: with ``above - r * below`` normal for the true ratio r, the end is on its side of r with the
-        one-sided probability of ``z``. *Source*: Fieller 1954; docs/proofs/coverage.md, Lemma 2.
+        *Guarantee*: the end is on its side of the true ratio r unless the error of ``above - r * below`` is larger than
+        ``z`` of its standard deviations, with one sign. *Source*: Fieller 1954; docs/proofs/coverage.md, Lemma 2.
         *Assumes*: ``is_sure(z)``.
         """
         square = z * z

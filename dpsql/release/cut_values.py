@@ -7,13 +7,14 @@ The bounds were chosen by the same noisy bins. So the end holds for all bounds t
 from __future__ import annotations
 
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from dpsql.bound.unit_histograms import NORM_PLACES, NORM_STEPS_PER_DOUBLING
 from dpsql.bound.value_steps import VALUE_BITS, VALUE_EXPONENT
+from dpsql.mechanism.measure import Measure
+from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import ValueBounds
 from dpsql.model.private_query import AutoBounds, FrameQuery
 from dpsql.release.coverage import ERROR
@@ -37,10 +38,12 @@ def most_cut(query: FrameQuery, bounds: ValueBounds, side_table: SideTable, stat
 
     """
     point = _point_that_chose(query, bounds, side_table)
-    return None if point is None else share_cut(point.noisy_values, point.sigma, bounds, statements)
+    if point is None:
+        return None
+    return share_cut(point.noisy_values, point.sigma, bounds, histogram_of(query.frame).measure, statements)
 
 
-def share_cut(noisy: Floats, sigma: float, bounds: ValueBounds, statements: int = 1) -> float | None:
+def share_cut(noisy: Floats, sigma: float, bounds: ValueBounds, measure: Measure, statements: int = 1) -> float | None:
     """Return an upper end of the share of units with a value outside bounds, or with a norm above one.
 
     *Guarantee*: with probability 1 - 0.05 / ``statements`` the share is at most the end for all bounds at once, so also
@@ -50,6 +53,7 @@ def share_cut(noisy: Floats, sigma: float, bounds: ValueBounds, statements: int 
         noisy: units in each bin: of extremes by their largest value, then by their smallest; of norms by these.
         sigma: standard deviation of the noise of each.
         bounds: the bounds.
+        measure: the law of the noise.
         statements: number of histograms whose statements are made together.
 
     Returns:
@@ -74,7 +78,7 @@ def share_cut(noisy: Floats, sigma: float, bounds: ValueBounds, statements: int 
         below_variance=variance * weight**2 * int(possible.sum()),
         covariance=variance * weight * number,
     )
-    z = _factor(cuts, statements)
+    z = _factor(measure, cuts, statements)
     if not line.is_sure(z):
         return None
     end = line.end(z, upper=True)
@@ -112,9 +116,9 @@ def _possible(bounds: ValueBounds) -> npt.NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=64)
-def _factor(cuts: int, statements: int) -> float:
+def _factor(measure: Measure, cuts: int, statements: int) -> float:
     """Return the standard deviations for an end that holds at so many cuts at once."""
-    return -NormalDist().inv_cdf(ERROR / statements / cuts)
+    return measure.quantile(ERROR / statements / cuts)
 
 
 @lru_cache(maxsize=1)

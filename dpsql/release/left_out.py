@@ -19,16 +19,14 @@ SHARE = 0.05
 """Standard deviation of the released number, as a part of the shown numbers together."""
 SHARE_OF_TARGET = 0.1
 """Standard deviation for questions by relative error, as a part of their error."""
-MISS_ABOVE = 0.0125
-"""Probability with which each of two upper ends is too low, so that they hold together with 97.5 %."""
 CLEAR = 4.0
 """Shown numbers are compared with if they are at least so many standard deviations of their noise."""
 SURE = 3.0
 """Standard deviations above which rows are said to be left out; a table that lacks nothing says so in 0.13 %."""
-Z_LOW = 1.6448536269514722
-"""Quantile of the normal law at 95 %, for a lower end that holds with this probability."""
-Z_HIGH = 2.241402727604947
-"""Quantile of the normal law at 98.75 %, for each of two upper ends that hold together with 97.5 %."""
+LOW_MISS = 0.05
+"""Probability with which a lower end may be too high."""
+HIGH_MISS = 0.0125
+"""Probability with which each of two upper ends may be too low; both hold together with 97.5 %."""
 _UNEVEN = 1.5
 """A group may lack so many times the mean share; with this, the noise in the shown numbers is covered too."""
 LEAST_CUT_OF_ROWS = 0
@@ -68,6 +66,8 @@ class LeftOut:
         shown_sigma: standard deviation of their noise.
         cut: most with which one unit counts in it.
         groups: number of its groups.
+        low_quantile: standard deviations between the noisy number and its lower end: those of `LOW_MISS`.
+        high_quantile: the same of its upper end: those of `HIGH_MISS`.
         is_of_shown: whether the answer can show all of these groups.
 
     """
@@ -78,6 +78,8 @@ class LeftOut:
     shown_sigma: float
     cut: float
     groups: int
+    low_quantile: float
+    high_quantile: float
     is_of_shown: bool = True
 
     @property
@@ -102,12 +104,12 @@ class LeftOut:
         *Guarantee*: it exceeds what is truly left out of these groups with a probability of at most 5 %, given all that
         was released before. *Source*: docs/proofs/left-out.md, Theorem 5.
         """
-        return max(0.0, self.value - Z_LOW * self.sigma)
+        return max(0.0, self.value - self.low_quantile * self.sigma)
 
     @property
     def most(self) -> float:
         """Return the upper end of what is left out, 0 or more, of units of which at most the cut is left out."""
-        return max(0.0, self.value + Z_HIGH * self.sigma)
+        return max(0.0, self.value + self.high_quantile * self.sigma)
 
     @property
     def could_be(self) -> float | None:
@@ -124,14 +126,14 @@ class LeftOut:
         """Return the factor of an upper end, 1 or more; NaN if the shown numbers are too small to compare with."""
         if not self.is_clear:
             return math.nan
-        return max(1.0, 1.0 + _UNEVEN * (self.value + Z_HIGH * self.sigma) / self.shown)
+        return max(1.0, 1.0 + _UNEVEN * (self.value + self.high_quantile * self.sigma) / self.shown)
 
     def estimated(self, values: Floats) -> Floats:
         """Return the numbers without their bounds, never below the numbers."""
         return np.maximum(values, values * self.factor)
 
     def upper_ends(self, highs: Floats) -> Floats:
-        """Return upper ends of the whole numbers, from those of the bounded ones at `Z_HIGH`; NaN if none is known.
+        """Return upper ends of the whole numbers, from those of the bounded ones at `HIGH_MISS`; NaN if none is known.
 
         *Guarantee*: with the lower ends of the bounded numbers they hold a whole number with about 95 %, if no unit
         lacks more than the cut, and its group lacks at most the mean share. *Source*: docs/proofs/left-out.md,

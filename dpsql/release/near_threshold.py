@@ -11,12 +11,11 @@ that it has without a threshold, given all groups that are shown. *Source*: docs
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
+from dpsql.mechanism.measure import Measure
 from dpsql.model.estimates import UNITS
 from dpsql.model.frame import PRESENCE
 from dpsql.release.estimates import Floats, NoisyFrame, added_up, norms_of
@@ -24,11 +23,7 @@ from dpsql.release.estimates import Floats, NoisyFrame, added_up, norms_of
 _FARTHEST = 30.0
 """Lower ends further than so many standard deviations below a count are not looked for."""
 _PLACES = np.linspace(-9.0, _FARTHEST + 1.0, 4_001)
-_LOG_TAILS = np.array([math.log(math.erfc(x / math.sqrt(2.0)) / 2.0) for x in _PLACES.tolist()])
-"""Logarithms of the probability that a normal variate exceeds each place.
-
-They are the same for all questions. What was computed for one is not kept, as its time would tell another reader of it.
-"""
+"""Standard deviations at which tails of the noise are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +35,7 @@ class Hidden:
     Attributes:
         above: how far they are above the threshold, over their standard deviation.
         counts: themselves, over their standard deviation.
+        measure: the law of their noise.
         ratio: their standard deviation over that of the counts that had to exceed the threshold: above 1 if those are
             of a higher level.
 
@@ -47,6 +43,7 @@ class Hidden:
 
     above: Floats
     counts: Floats
+    measure: Measure
     ratio: float = 1.0
 
     def wider(self, factor: float, chance: float = 0.05) -> Floats:
@@ -59,24 +56,27 @@ class Hidden:
             chance: probability with which an interval of a group that is named beforehand misses.
 
         """
-        plain = -NormalDist().inv_cdf(chance / 2.0)
-        excesses, quantiles = _after_threshold(factor * plain, self.ratio)
+        plain = self.measure.quantile(chance / 2.0)
+        excesses, quantiles = _after_threshold(self.measure, factor * plain, self.ratio)
         needed = np.interp(self.above, excesses, quantiles, left=np.inf, right=factor * plain)
         return np.minimum(needed, np.maximum(self.counts, factor * plain)) / plain
 
 
-def _after_threshold(quantile: float, ratio: float) -> tuple[Floats, Floats]:
+def _after_threshold(measure: Measure, quantile: float, ratio: float) -> tuple[Floats, Floats]:
     """Return excesses over a threshold, rising, and the quantiles that give counts so far above it their lower ends.
 
-    *Guarantee*: a normal variate that is a quantile d above its mean, and u above a threshold that it exceeds, has the
-    least mean for which so large a value has the probability P(Z > quantile), given that it exceeds the threshold:
-    P(Z > d) = P(Z > quantile) P(Z > d - u). If another variate with the same mean and less noise, by a ratio, had to
-    exceed it, P(Z > ratio (d - u)) is in its place, and that probability is no larger.
+    What was computed for one question is not kept, as its time would tell another reader of it.
+
+    *Guarantee*: a number with Gaussian noise Z that is a quantile d above its mean, and u above a threshold that it
+    exceeds, has the least mean for which so large a number has the probability P(Z > quantile), given that it exceeds
+    the threshold: P(Z > d) = P(Z > quantile) P(Z > d - u). If another number with the same mean and less noise, by a
+    ratio, had to exceed it, P(Z > ratio (d - u)) is in its place, and that probability is no larger.
     """
     needed = quantile + np.geomspace(_FARTHEST - quantile, 1e-4, 100)
     # of small tails the logarithms alone are exact
-    odds = np.interp(needed, _PLACES, _LOG_TAILS) - np.interp(quantile, _PLACES, _LOG_TAILS)
-    excesses = needed - np.interp(odds, _LOG_TAILS[::-1], _PLACES[::-1]) / ratio
+    log_tails = np.log(measure.tail(_PLACES))
+    odds = np.interp(needed, _PLACES, log_tails) - np.interp(quantile, _PLACES, log_tails)
+    excesses = needed - np.interp(odds, log_tails[::-1], _PLACES[::-1]) / ratio
     # far below a threshold of less noise the product is small again, and no lower end is known
     first = int(np.argmin(excesses))
     return excesses[first:], needed[first:]
@@ -86,4 +86,4 @@ def hidden_counts(frame: NoisyFrame, threshold: float, ratio: float = 1.0) -> Hi
     """Return the noisy counts of units of a frame, each of which had to exceed a threshold, or one of less noise."""
     counts = added_up(UNITS, frame.groups, frame.values[PRESENCE].value)
     sigmas = frame.noise[PRESENCE] * norms_of(UNITS, frame.groups, frame.histogram)
-    return Hidden((counts - threshold) / sigmas, counts / sigmas, ratio)
+    return Hidden((counts - threshold) / sigmas, counts / sigmas, frame.histogram.measure, ratio)

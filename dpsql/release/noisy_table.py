@@ -23,7 +23,7 @@ from dpsql.model.private_query import Buckets
 from dpsql.pictures.tables import digits_of
 from dpsql.release.coverage import Kept, Share, kept_of
 from dpsql.release.estimates import COLUMNS, EstimatedColumn, Floats, linear_value
-from dpsql.release.left_out import MISS_ABOVE, LeftOut
+from dpsql.release.left_out import HIGH_MISS, LOW_MISS, LeftOut
 from dpsql.release.offer import Offer
 from dpsql.release.points import ShownFrame, served_point, stored_keys
 from dpsql.release.top_rows import factors_of_rows
@@ -42,7 +42,7 @@ def noisy_table(
         found: its values and shown groups.
         side_table: where keys, and points of what bounds keep, are stored.
         upper_quantile: half width of the interval whose upper end is that of whole numbers, over its standard
-            deviation; None for the quantile that 1.25 % of the noise exceeds.
+            deviation; None for that of `HIGH_MISS`.
 
     """
     query = offer.query
@@ -99,6 +99,7 @@ def kept_shares(offer: Offer, side_table: SideTable, statements: int | None = No
             point.sigma,
             first_end(covered),
             most_left(covered, frame),
+            measure=offer.histogram.measure,
             largest=(frame.key_count or math.inf) if covered == PRESENCE else math.inf,
             statements=statements or len(offer.coverage),
         )
@@ -114,22 +115,20 @@ def left_out_numbers(offer: Offer, shown: Integers, side_table: SideTable) -> di
         side_table: where points and their groups are stored.
 
     """
-    found = {}
+    found, measure = {}, offer.histogram.measure
     for serving in offer.left_out:
         point, covered = served_point(serving, side_table), serving.level.statistic.covered
         measured = side_table.measured_groups(point.statistic_hash, point.rho_nano)
         if covered is None or measured is None:
             raise AssertionError("a number of rows left out is stored with its groups")
         cut = math.ldexp(1.0, measured.cut_exponent)
+        value, sigma = float(point.noisy_values[0]) * cut, point.sigma * cut
         ids, total = measured.key_ids, len(served_point(offer.presence, side_table).values)
+        groups = total if ids is None else len(ids)
+        is_of_shown = len(shown) == total if ids is None else bool(np.isin(ids, shown).all())
+        low, high = measure.quantile(LOW_MISS), measure.quantile(HIGH_MISS)
         found[covered] = LeftOut(
-            value=float(point.noisy_values[0]) * cut,
-            sigma=point.sigma * cut,
-            shown=measured.shown,
-            shown_sigma=measured.shown_sigma,
-            cut=cut,
-            groups=total if ids is None else len(ids),
-            is_of_shown=len(shown) == total if ids is None else bool(np.isin(ids, shown).all()),
+            value, sigma, measured.shown, measured.shown_sigma, cut, groups, low, high, is_of_shown=is_of_shown
         )
     return found
 
@@ -148,7 +147,7 @@ def shown_sum(linear: Linear, found: ShownFrame) -> tuple[float, float]:
     own = frame.values[linear.statistic].noise if linear.statistic else 0.0
     variance = float(((own**2 + (linear.centre * presence.noise) ** 2) * norms**2).sum())
     # noise that all counts share adds up by their number
-    correlation = frame.histogram.correlation
+    correlation = frame.histogram.shape.correlation
     shared = correlation / (1.0 + correlation) * (linear.centre * presence.noise) ** 2
     count = len(numbers)
     return float(numbers.sum()), math.sqrt(variance + shared * count * max(0, count - 1))
@@ -170,7 +169,8 @@ def _unbounded_columns(
         found: values and shown groups.
         column: the bounded numbers of all groups, with their intervals.
         side_table: where points are stored.
-        quantile: as ``upper_quantile`` of `noisy_table`.
+        quantile: half width, over its standard deviation, of the interval whose upper end is that of whole numbers;
+            None for that of `HIGH_MISS`.
 
     """
     query, then = offer.query, found.among
@@ -179,7 +179,7 @@ def _unbounded_columns(
     ends = (column.value[then], column.low[then], column.high[then])
     if left_out := left_out_numbers(offer, found.shown, side_table).get(covered):
         measure = offer.histogram.measure
-        scale = (quantile or measure.quantile(MISS_ABOVE)) / measure.quantile(MISS / 2.0)
+        scale = (quantile or measure.quantile(HIGH_MISS)) / measure.quantile(MISS / 2.0)
         wider = replace(found.values, scale=scale)
         highs = COLUMNS[type(estimate.value)](estimate, estimate.value, wider).high[then]
         ends = _whole_numbers(left_out, ends, highs, is_count=estimate.type in WHOLE)

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving, Step
 from dpsql.errors import CalibrationError
+from dpsql.mechanism.calibrate import ROOM
 from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.independent_gaussian import NormedHistogram
-from dpsql.mechanism.too_little import delta_for_threshold
 from dpsql.model.frame import KEYS_FIRST, PRESENCE, Norm, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import FrameQuery
@@ -141,7 +141,7 @@ def _due(serving: Serving, offer: Offer, delta: float, draws: int) -> KeySelecti
     group than in another, and in other groups at each of the draws.
     """
     level = serving.level
-    target = delta_for_threshold((level.noise_delta,), delta)
+    target = delta - ROOM * level.noise_delta
     if target <= 0.0:
         raise CalibrationError(
             f"delta = {delta:.3g} of a threshold is below what the finite precision of the noise costs; ask for more"

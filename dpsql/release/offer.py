@@ -84,11 +84,6 @@ class Offer:
         return tuple(one for one in self.left_out if one.is_drawn)
 
     @property
-    def draws_left_out(self) -> bool:
-        """Return whether a number of rows left out is drawn."""
-        return bool(self.left_out_drawn)
-
-    @property
     def drawn(self) -> tuple[Statistic, ...]:
         """Statistics with a point that is drawn from exact values."""
         return tuple(serving.level.statistic for serving in self.servings if serving.is_drawn)

@@ -122,7 +122,7 @@ def new_point(source: PointSource, step: Draw | Lowering, release_nano: int = 0)
         noisy, release_nano = _drawn(source, step), 0
     else:
         high, *low = (source.placed(one.rho_nano, one.release_rho_nano) for one in step.neighbours)
-        grid = counts.grid(statistic) if counts else Grid(statistic.noise_exponent)
+        grid = Grid(statistic.noise_exponent, counts.shape if counts else None)
         lower = low[0] if low else None
         noisy = source.measure.lowered(grid, high, lower, step.level.rho_nano, source.noise_source)
         stems_from = release_nano or high.rho_nano
@@ -135,9 +135,9 @@ def new_point(source: PointSource, step: Draw | Lowering, release_nano: int = 0)
         sigma=step.level.sigma,
         tau=step.tau,
         threshold_delta_units=delta_units_up(step.delta),
-        correlation=counts.correlation if counts else 0.0,
+        correlation=counts.shape.correlation if counts else 0.0,
         floor=noisy.floor,
-        floor_correlation=counts.floor_correlation if counts else None,
+        floor_correlation=counts.shape.floor_correlation if counts else None,
         source_rho_nano=stems_from,
         release_rho_nano=release_nano,
         cells=statistic.cells,
@@ -172,7 +172,7 @@ def noisy_values(
     *Shapes*: one entry a key; of a histogram one a key and cell, a key's cells side by side.
     *Randomness*: one draw per entry.
     """
-    noise = histogram.measure.draw(histogram.grid(statistic), sigma, len(exact), source).values
+    noise = histogram.measure.draw(Grid(statistic.noise_exponent), sigma, len(exact), source).values
     shift = statistic.lattice_exponent - statistic.noise_exponent
     if statistic.cells == 1:
         return histogram.spread(exact, shift) + noise

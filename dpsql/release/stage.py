@@ -93,7 +93,7 @@ def prepare(offers: Sequence[Offer], runtime: Runtime, keys: pa.Table | None = N
 
 def _reading_of(offer: Offer, runtime: Runtime, keys: pa.Table | None) -> Reading | None:
     """Return the reading of the numbers that an offer draws. Return None if it draws none."""
-    if offer.draws_left_out:
+    if offer.left_out_drawn:
         require_left_out_runs(offer, runtime)
     numbers = tuple(one for one in offer.drawn if one.kind not in LEFT_OUT_KINDS)
     return prepare_reading(offer.query.frame, numbers, runtime, keys) if numbers else None
@@ -123,14 +123,14 @@ def release_prepared(
     charged, kept = charge_offers(prepared.offers, runtime, inquiry), earlier
     for offer, reading in zip(prepared.offers, prepared.readings, strict=True):
         frame, values = offer.query.frame, NO_VALUES
-        if offer.draws_left_out:
+        if offer.left_out_drawn:
             hold_for_left_out(offer, reading, bounding_salt(frame, runtime), runtime)
         if reading:
             is_known = earlier.has(reading)
             values = earlier if is_known else read_frame(reading, charged, runtime, inquiry.timeout_seconds)
         after = release_frame(offer, values, charged, runtime, inquiry)
         kept = after if reading else kept
-        if offer.draws_left_out:
+        if offer.left_out_drawn:
             release_left_out(offer, prepared.keys, charged, runtime, inquiry)
     return charged, kept
 

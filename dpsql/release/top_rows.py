@@ -11,12 +11,12 @@ Benjamini and Yekutieli 2005. *Assumes*: Gaussian noise, and groups that are fix
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from dpsql.mechanism.measure import MISS, Measure
 from dpsql.model.estimates import WHOLE, AnyUnit, Estimate, LinearValue, Moments, NoValue, RunningSum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import Buckets, FrameQuery
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dpsql.release.near_threshold import Hidden
 
 Integers = npt.NDArray[np.intp]
-Z_95 = 1.959963984540054
 FAR = 0.1
 """Part of the error that is left for groups so far below the last row that they are no candidates."""
 
@@ -42,6 +41,7 @@ class Selection:
         rows: how many rows are shown.
         candidates: how many groups may be among them but for noise, the rows included.
         groups: how many there are.
+        measure: the law of their noise.
         hidden: counts of units whose threshold hides other groups; None if no threshold does.
 
     """
@@ -49,6 +49,7 @@ class Selection:
     rows: int
     candidates: int
     groups: int
+    measure: Measure
     hidden: Hidden | None = None
 
     def wider(self, chance: float = 0.05) -> float:
@@ -57,24 +58,16 @@ class Selection:
         Args:
             chance: probability with which one of those misses.
 
-        >>> round(Selection(5, 5, 300).wider(), 3), round(Selection(5, 300, 300).wider(), 3)
-        (1.023, 1.616)
-        >>> Selection(300, 300, 300).wider()
-        1.0
         """
         if not 0 < self.rows < self.groups:
             return 1.0
         miss = (1.0 - FAR) * chance * self.rows / self.candidates
-        return NormalDist().inv_cdf(miss / 2.0) / NormalDist().inv_cdf(chance / 2.0)
+        return self.measure.quantile(miss / 2.0) / self.measure.quantile(chance / 2.0)
 
 
-ALL = Selection(0, 0, 0)
-"""Numbers of an answer that picks no rows by one number."""
-
-
-def far_quantile(groups: int, chance: float = 0.05) -> float:
+def far_quantile(measure: Measure, groups: int, chance: float = 0.05) -> float:
     """Return the number of standard deviations that the noise of some group exceeds with a tenth of the chance."""
-    return -NormalDist().inv_cdf(FAR * chance / groups)
+    return measure.quantile(FAR * chance / groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +87,18 @@ class RowOrder:
 
     def scores(self, frame: NoisyFrame, among: slice | Integers) -> Floats:
         """Return a number of each shown group that is larger the earlier its row stands."""
-        values = self._column(frame, Z_95).value[among]
+        values = self._column(frame).value[among]
         # the rows of an answer are ordered by whole numbers where it shows such
         values = np.rint(values) if self.estimate.type in WHOLE else values
         score = values if self.top.is_largest else -values
         return np.where(np.isnan(values), np.inf if self.top.nulls_first else -np.inf, score)
 
-    def ends(self, frame: NoisyFrame, among: slice | Integers, quantile: float) -> Floats:
-        """Return the ends of the scores, on the side of the rows, at a quantile."""
-        column = self._column(frame, quantile)
+    def ends(self, frame: NoisyFrame, among: slice | Integers, factor: float) -> Floats:
+        """Return the ends of the scores, on the side of the rows, at a factor of the 95 % half width."""
+        column = self._column(replace(frame, scale=1.0, wider=factor))
         return column.high[among] if self.top.is_largest else -column.low[among]
 
-    def _column(self, frame: NoisyFrame, quantile: float) -> EstimatedColumn:
-        frame = replace(frame, scale=1.0, wider=quantile / Z_95)
+    def _column(self, frame: NoisyFrame) -> EstimatedColumn:
         return COLUMNS[type(self.estimate.value)](self.estimate, self.estimate.value, frame)
 
 
@@ -144,8 +136,9 @@ def selection_of(
         ratio: noise of the counts over that of those that had to exceed the threshold.
 
     """
+    measure = frame.histogram.measure
     if order is None:
-        return ALL
+        return Selection(0, 0, 0, measure)
     hidden = None
     if threshold is not None:
         from dpsql.release.near_threshold import hidden_counts  # noqa: PLC0415 — few queries need it
@@ -156,18 +149,18 @@ def selection_of(
     end = min(groups, top.offset + top.limit)
     rows = max(0, end - top.offset)
     if not rows or end == groups or _is_shared(order, frame):
-        return Selection(rows, groups, groups, hidden)
+        return Selection(rows, groups, groups, measure, hidden)
     first_below = -np.partition(-score, end)[end]
-    ends = order.ends(frame, among, 2.0 * far_quantile(groups, chance))
+    ends = order.ends(frame, among, 2.0 * far_quantile(measure, groups, chance) / measure.quantile(MISS / 2.0))
     # a group of which nothing is known may be anywhere
     candidates = int(np.count_nonzero(~(ends < first_below)))
-    return Selection(rows, max(candidates, rows), groups, hidden)
+    return Selection(rows, max(candidates, rows), groups, measure, hidden)
 
 
 def _is_shared(order: RowOrder, frame: NoisyFrame) -> bool:
     """Return whether the rows depend on noise that groups share."""
     # a common part leaves differences of counts and sums as they are, and not those of averages
-    shared = frame.histogram
+    shared = frame.histogram.shape
     is_common = shared.correlation > 0.0 or shared.floor_correlation is not None
     return not order.is_independent or (is_common and not isinstance(order.estimate.value, LinearValue))
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Sandbox
 from dpsql.features.kinds import kind_of
+from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import LinearValue
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import FrameQuery, PrivateQuery
@@ -131,12 +132,12 @@ class TrialAnswer:
 
     Attributes:
         exact: the bounded numbers of the shown groups without noise.
-        sigma: standard deviation of the noise; None if AUTO found no bounds.
+        noise: that of the number; None if AUTO found no bounds.
 
     """
 
     exact: Mapping[str, float]
-    sigma: float | None
+    noise: Noise | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ class Trial:
         (offer,) = kind_of(query).offers(query, state, reader)
         (column,) = column_receipts(offer.query, offer.histogram, offer.noise)
         threshold = shown_threshold(query.first.frame, offer.presence.tau, query.first.request.min_units)
-        return Noise(column.sigma or 0.0, threshold, offer.noise[PRESENCE])
+        return Noise(column.sigma or 0.0, offer.histogram.measure, threshold, offer.noise[PRESENCE])
 
     def answered(self, text: str, terms: Terms | None) -> TrialAnswer:
         """Answer a question for one number under bounds, of which AUTO finds those that are missing.
@@ -218,7 +219,8 @@ class Trial:
         linear = estimate.value.linear
         shown = answer.arrow().select(range(len(frame.keys))).rename_columns(frame.key_columns)
         exact = read_bounded(self._plans.engine, frame, linear.statistic, linear.centre, shown)
-        return TrialAnswer(exact, receipts[0].sigma)
+        sigma = receipts[0].sigma
+        return TrialAnswer(exact, None if sigma is None else Noise(sigma, histogram_of(frame).measure))
 
     def _planned(self, text: str, terms: Terms) -> tuple[PrivateQuery, State, Reader]:
         """Plan a question under bounds."""

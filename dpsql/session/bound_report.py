@@ -238,10 +238,10 @@ class BoundCheck:
         # in a trial of its own, nothing of another question is stored
         with self.plans.trial() as trial:
             answer = trial.answered(self._question(grouping.columns, number), terms)
-        if answer.sigma is None:
+        if answer.noise is None:
             # AUTO finds no bounds, and the number is NULL
             return 1.0
-        return grouping.answered_error(number, totals[number], answer.exact, answer.sigma)
+        return grouping.answered_error(number, totals[number], answer.exact, answer.noise)
 
     def _curves(
         self, trial: Trial, grouping: Grouping, grid: Grid, best: Choice, numbers: Sequence[str]

@@ -31,7 +31,7 @@ from dpsql.noise.divisible import (
 )
 from dpsql.noise.divisible.law import gamma_for
 from dpsql.noise.running_totals import SQUARE_ROOT, FractionalSum, best_power, totals_error
-from dpsql.release.left_out import SURE, Z_LOW
+from dpsql.release.left_out import LOW_MISS, SURE
 from dpsql.release.top_rows import Selection
 from tests.documents.pages import ROOT, read_page
 
@@ -239,7 +239,7 @@ def _plain_of_ten() -> list[str]:
 
 
 def _factors_of_five() -> list[str]:
-    return [f"{Selection(5, candidates, 300).wider():.2f}" for candidates in (6, 300)]
+    return [f"{Selection(5, candidates, 300, GAUSSIAN).wider():.2f}" for candidates in (6, 300)]
 
 
 def _first_of_ten() -> list[str]:
@@ -266,7 +266,7 @@ def _too_low(parts: int) -> list[str]:
 def _wrong_if_printed() -> list[str]:
     """Return how often a printed lower end is too high, by what is left out in standard deviations."""
     left_out = np.array([1.5, 2.0, 2.5, 3.0, 4.0, 5.0])
-    return [*map(_percent, ndtr(-np.maximum(Z_LOW, SURE - left_out)) / ndtr(left_out - SURE))]
+    return [*map(_percent, ndtr(-np.maximum(GAUSSIAN.quantile(LOW_MISS), SURE - left_out)) / ndtr(left_out - SURE))]
 
 
 def _budget(epsilon: float, settings: str) -> float:
@@ -382,7 +382,9 @@ QUOTES = (
     Quote(_TOP_ROWS, "its interval misses in {} % of answers", _first_of_ten),
     Quote("docs/accuracy.md", "equal size, {} % of the plain intervals of the first ten hold", _plain_of_ten),
     Quote(
-        "docs/accuracy.md", "of 500 equal groups it is {};", lambda: [f"{Selection(10, _EQUAL, _EQUAL).wider():.2f}"]
+        "docs/accuracy.md",
+        "of 500 equal groups it is {};",
+        lambda: [f"{Selection(10, _EQUAL, _EQUAL, GAUSSIAN).wider():.2f}"],
     ),
     Quote(
         "docs/proofs/target.md",

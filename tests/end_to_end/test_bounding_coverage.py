@@ -17,6 +17,7 @@ import pytest
 import dpsql
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import PLACES, coverage_sql, first_end, most_left
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.model.frame import NANO, NOISE_GRID_EXPONENT, Statistic
 from dpsql.model.identity import frame_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
@@ -137,7 +138,8 @@ def test_the_statement_holds_in_370_of_400_releases(session: dpsql.Session) -> N
         for rho, rng in levels.items():
             sigma = (2.0 * rho / 32) ** -0.5
             for _ in range(10):
-                found = kept_of(counts + rng.normal(0.0, sigma, PLACES), sigma, first_end(asked.covered), most)
+                noisy, end = counts + rng.normal(0.0, sigma, PLACES), first_end(asked.covered)
+                found = kept_of(noisy, sigma, end, most, measure=GAUSSIAN)
                 held[rho] += found.share is not None and found.share.low <= kept / truth <= found.share.high
     assert min(held.values()) >= 370
 
@@ -164,7 +166,7 @@ def test_a_person_with_half_of_all_rows_is_beyond_and_moves_nothing_else() -> No
         moved = heavy - exact
         assert list(np.flatnonzero(moved)) == [PLACES - 1]
         assert moved[-1] == 1
-        one, other = (kept_of(counts.astype(np.float64), 0.01, 1.0, 2.0) for counts in (exact, heavy))
+        one, other = (kept_of(counts.astype(np.float64), 0.01, 1.0, 2.0, measure=GAUSSIAN) for counts in (exact, heavy))
         assert replace(other, **{name: getattr(one, name) for name in BEYOND}) == one
         assert 0.4 * 0.2 < other.part_beyond < 0.5
         assert other.most_beyond == pytest.approx(one.most_beyond + 1)

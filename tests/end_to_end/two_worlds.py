@@ -89,7 +89,7 @@ class Worlds:
         moved = [with_all.get(key, 0) - without.get(key, 0) for key in keys]
         exponent = 0 if statistic.kind in COVERAGE_KINDS else frame.exact_exponent(statistic)
         squared = math.fsum(steps * steps for steps in moved) * 4.0**exponent
-        correlation, most = offer.histogram.correlation, frame.key_count
+        correlation, most = offer.histogram.shape.correlation, frame.key_count
         if statistic == PRESENCE and correlation and most is not None:
             squared -= correlation * (sum(moved) * 2.0**exponent) ** 2 / (1.0 + correlation * most)
         return squared / (2.0 * sigma**2)

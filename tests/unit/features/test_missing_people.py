@@ -80,7 +80,7 @@ def missed(frame: Frame, sizes: Floats, sigma: float) -> int:
             0.0, sigma, PLACES
         )
         lacking = int(np.count_nonzero(random.random(len(sizes)) >= left_of(sizes, frame) / sizes))
-        count += most_missing(noisy, sigma, frame) < lacking
+        count += most_missing(noisy, sigma, frame, GAUSSIAN) < lacking
     return count
 
 
@@ -103,9 +103,9 @@ def test_the_end_is_seldom_too_low_though_all_are_in_one_group(
 
 def test_an_end_follows_the_noise_and_the_units_that_are_seen() -> None:
     frame, empty = frame_of(4, 8), np.zeros(PLACES)
-    assert most_missing(empty, 100.0, frame) == pytest.approx(0.5 * 2.2414 * 100.0, rel=1e-3)
+    assert most_missing(empty, 100.0, frame, GAUSSIAN) == pytest.approx(0.5 * 2.2414 * 100.0, rel=1e-3)
     seen = replace(frame, public_keys=None)
-    assert most_missing(empty, 100.0, seen) > 5.0 * most_missing(empty, 100.0, frame)
+    assert most_missing(empty, 100.0, seen, GAUSSIAN) > 5.0 * most_missing(empty, 100.0, frame, GAUSSIAN)
     some = np.bincount(placed(np.full(1_000, 8.0), np.full(1_000, 0.5), frame), minlength=PLACES).astype(np.float64)
-    assert most_missing(some, 1.0, frame) > 500.0
-    assert most_missing(np.full(PLACES, -1e6), 1.0, frame) == 0.0
+    assert most_missing(some, 1.0, frame, GAUSSIAN) > 500.0
+    assert most_missing(np.full(PLACES, -1e6), 1.0, frame, GAUSSIAN) == 0.0

@@ -129,12 +129,14 @@ def test_the_price_of_listed_counts_covers_their_distance(asked: Frame) -> None:
     histogram = histogram_of(asked)
     sigma = histogram.sigma(0.1)
     k = asked.key_count or 1
-    own, shared = sigma**2, sigma**2 * histogram.correlation
+    own, shared = sigma**2, sigma**2 * histogram.shape.correlation
     worst = max(m / own - m * m * shared / (own * (own + k * shared)) for m in range(1, asked.unit_groups + 1))
     assert worst / 2 <= 0.1 * (1 + 1e-12)
     if isinstance(histogram, ListedHistogram):
         assert (
-            CorrelatedProfile(k=k, sigma=sigma, correlation=histogram.correlation, max_groups=asked.unit_groups).rho
+            CorrelatedProfile(
+                k=k, sigma=sigma, correlation=histogram.shape.correlation, max_groups=asked.unit_groups
+            ).rho
             <= 0.1
         )
 
@@ -142,9 +144,9 @@ def test_the_price_of_listed_counts_covers_their_distance(asked: Frame) -> None:
 @pytest.mark.parametrize("asked", FRAMES, ids=lambda f: f"{f.mechanism}-{f.key_count}-{f.bounding.max_groups}")
 def test_a_frame_that_has_points_keeps_their_shape(asked: Frame) -> None:
     fresh = histogram_of(asked)
-    assert histogram_of(asked, Shape(fresh.correlation, fresh.floor_correlation)) == fresh
-    if fresh.correlation:
-        other = Shape(0.5, fresh.floor_correlation and 0.25)
+    assert histogram_of(asked, fresh.shape) == fresh
+    if fresh.shape.correlation:
+        other = Shape(0.5, fresh.shape.floor_correlation and 0.25)
         kept = histogram_of(asked, other)
         assert (kept.correlation, kept.floor_correlation) == (0.5, other.floor_correlation)
         assert kept.sigma(0.1) != fresh.sigma(0.1)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from dpsql.bound.coverage import BUCKETS, CORNERS, PLACES
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.release import coverage
 from dpsql.release.coverage import Kept, kept_of
 
@@ -57,7 +58,7 @@ def _held(name: str, most: float, sigma: float, releases: int = 100) -> tuple[in
     for number in range(releases):
         if number % 5 == 0:
             places = _places(sizes, most, random)
-        found.append(kept_of(places + random.normal(0.0, sigma, PLACES), sigma, 1.0, most))
+        found.append(kept_of(places + random.normal(0.0, sigma, PLACES), sigma, 1.0, most, measure=GAUSSIAN))
     return sum(_is_true(kept, sizes, most) for kept in found), found
 
 
@@ -107,7 +108,7 @@ def test_without_noise_the_numbers_are_those_of_the_places() -> None:
     """10,000 units with 1 row, 5,000 with 4 of which 2 are left, and 100 with 64 of which 2 are left."""
     noisy = np.zeros(PLACES)
     noisy[3], noisy[CORNERS * 2 + 3], noisy[CORNERS * 6 + 3] = 10_000.0, 5_000.0, 100.0
-    kept = kept_of(noisy, 1e-3, 1.0, 2.0)
+    kept = kept_of(noisy, 1e-3, 1.0, 2.0, measure=GAUSSIAN)
     assert kept.share
     assert kept.share.size == 64.0
     assert kept.share.value == pytest.approx((10_000 + 2 * 5_000 + 2 * 100) / (10_000 + 4 * 5_000 + 64 * 100))
@@ -116,7 +117,7 @@ def test_without_noise_the_numbers_are_those_of_the_places() -> None:
     assert kept.high_of_all == kept.share.high
     # the last place has no end: its units are beyond any size
     noisy[-1] = 50.0
-    kept = kept_of(noisy, 1e-3, 1.0, 2.0)
+    kept = kept_of(noisy, 1e-3, 1.0, 2.0, measure=GAUSSIAN)
     assert kept.share
     beyond = 50 * 2.0**15
     assert kept.least_beyond == pytest.approx(50.0, abs=0.05)
@@ -129,15 +130,15 @@ def test_where_no_unit_can_be_larger_nobody_is_beyond() -> None:
     noisy = np.random.default_rng(1).normal(0.0, 20.0, PLACES)
     noisy[3] += 5_000.0
     noisy[CORNERS * 2 + 3] += 5_000.0
-    assert kept_of(noisy, 20.0, 1.0).most_beyond > 0.0
-    kept = kept_of(noisy, 20.0, 1.0, largest=4.0)
+    assert kept_of(noisy, 20.0, 1.0, measure=GAUSSIAN).most_beyond > 0.0
+    kept = kept_of(noisy, 20.0, 1.0, measure=GAUSSIAN, largest=4.0)
     assert kept.share
     assert (kept.share.size, kept.most_beyond) == (4.0, 0.0)
 
 
 def test_more_statements_hold_together_by_wider_ends() -> None:
     noisy = _places(TABLES["few keys"], 3.0, np.random.default_rng(3))
-    one, three = (kept_of(noisy, 5.0, 1.0, 3.0, statements=number) for number in (1, 3))
+    one, three = (kept_of(noisy, 5.0, 1.0, 3.0, measure=GAUSSIAN, statements=number) for number in (1, 3))
     assert one.share
     assert three.share
     assert one.share.size == three.share.size == 8.0

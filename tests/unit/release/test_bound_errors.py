@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.receipts.bound_words import percent
 from dpsql.release.bound_errors import (
     PEOPLE,
@@ -81,14 +82,14 @@ def test_the_mean_error_is_that_of_a_fine_grid(true: float, mean: float, sigma: 
     density = np.exp(-0.5 * ((x - mean) / sigma) ** 2) / sigma / math.sqrt(2.0 * math.pi)
     shown = np.where(x > floor, x, 0.0)
     expected = float((np.abs(shown - true) * density).sum() * (x[1] - x[0]))
-    found = mean_error(np.array([true]), np.array([mean]), np.array([sigma]), floor)[0]
+    found = mean_error(np.array([true]), np.array([mean]), np.array([sigma]), GAUSSIAN, floor)[0]
     assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_group_below_the_threshold_lacks_all_of_its_number() -> None:
     true, people = np.array([1000.0, 50.0]), Kept(np.array([100.0, 5.0]), np.zeros(2))
     number = Kept(true, np.zeros(2))
-    error = total_error(true, number, Noise(1.0, threshold=50.0, count_sigma=5.0), people, is_positive=True)
+    error = total_error(true, number, Noise(1.0, GAUSSIAN, threshold=50.0, count_sigma=5.0), people, is_positive=True)
     assert error == pytest.approx(math.sqrt(2.0 / math.pi) + 50.0, rel=1e-6)
 
 
@@ -96,7 +97,7 @@ def test_listed_keys_without_rows_add_their_noise() -> None:
     pairs = pairs_of_units()
     none, four = (
         Grouping(("city",), Pairs(**{one: getattr(pairs, one) for one in pairs.__slots__} | {"empty": empty}), {}, 1.0,
-                 is_listed=True).error(ROWS, 3, 10, (0.0, 0.0), Noise(6.0))
+                 is_listed=True).error(ROWS, 3, 10, (0.0, 0.0), Noise(6.0, GAUSSIAN))
         for empty in (0, 4)
     )  # fmt: skip
     # below 0 nothing is shown, so half of the mean size of the noise is left

@@ -9,6 +9,7 @@ import pytest
 from dpsql.bound.unit_histograms import NORM_PLACES
 from dpsql.bound.value_steps import VALUE_EXPONENT
 from dpsql.features.auto_choices import found_bounds
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.model.estimates import ValueBounds
 from dpsql.release import cut_values
 from dpsql.release.cut_values import VALUE_PLACES, last_norm, share_cut, value_range
@@ -51,7 +52,7 @@ def _held() -> int:
     truth = [float(np.mean((largest > b.bounds[1]) | (smallest < b.bounds[0]))) for b in all_bounds]
     for _ in range(RELEASES):
         noisy = exact + random.normal(0.0, SIGMA, len(exact))
-        said = [share_cut(noisy, SIGMA, bounds) for bounds in all_bounds]
+        said = [share_cut(noisy, SIGMA, bounds, GAUSSIAN) for bounds in all_bounds]
         held += all(end is None or share <= end for share, end in zip(truth, said, strict=True))
     return held
 
@@ -59,7 +60,7 @@ def _held() -> int:
 def test_the_end_holds_for_all_bounds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer than 88 of 100 true ends have probability 0.002 if each is true with 0.95. One end for each pair fails."""
     assert _held() >= 88
-    monkeypatch.setattr(cut_values, "_factor", lambda cuts, statements: 1.6449)
+    monkeypatch.setattr(cut_values, "_factor", lambda measure, cuts, statements: 1.6449)
     assert _held() < 80
 
 
@@ -69,18 +70,18 @@ def test_the_end_says_something() -> None:
     assert bounds
     largest, smallest = _units()
     truth = float(np.mean((largest > bounds[1]) | (smallest < bounds[0])))
-    end = share_cut(noisy, SIGMA, ValueBounds("row", bounds, None))
+    end = share_cut(noisy, SIGMA, ValueBounds("row", bounds, None), GAUSSIAN)
     assert end
     assert truth < end < truth + 0.2
     # a type of fewer values has fewer bins with noise
     narrow = share_cut(
-        noisy, SIGMA, ValueBounds("row", bounds, None, possible=(-(2.0**31), 2.0**31), least_size=2**-10)
+        noisy, SIGMA, ValueBounds("row", bounds, None, possible=(-(2.0**31), 2.0**31), least_size=2**-10), GAUSSIAN
     )
     assert narrow
     assert narrow < end
     # nothing is said of noise alone, or if all may be cut
-    assert share_cut(noisy - _exact(), SIGMA, ValueBounds("row", bounds, None)) is None
-    assert share_cut(noisy, SIGMA, ValueBounds("row", (0.0, 2.0**-20), None)) is None
+    assert share_cut(noisy - _exact(), SIGMA, ValueBounds("row", bounds, None), GAUSSIAN) is None
+    assert share_cut(noisy, SIGMA, ValueBounds("row", (0.0, 2.0**-20), None), GAUSSIAN) is None
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.75, -1.0, -0.75, 3.0, -4.0, 2.0**-30])

@@ -14,11 +14,13 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import norm
 
-from dpsql.release.left_out import CLEAR, SHARE, SURE, Z_HIGH, Z_LOW, LeftOut, cut_exponent
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
+from dpsql.release.left_out import CLEAR, HIGH_MISS, LOW_MISS, SHARE, SURE, LeftOut, cut_exponent
 
 Floats = npt.NDArray[np.float64]
 RELEASES = 8_000
-FOUND = LeftOut(value=200.0, sigma=50.0, shown=1_000.0, shown_sigma=40.0, cut=16.0, groups=10)
+Z_LOW, Z_HIGH = GAUSSIAN.quantile(LOW_MISS), GAUSSIAN.quantile(HIGH_MISS)
+FOUND = LeftOut(200.0, 50.0, 1_000.0, 40.0, 16.0, 10, Z_LOW, Z_HIGH)
 
 
 def _nearest(wanted: float) -> int:
@@ -148,7 +150,7 @@ def _misses(groups: int, times_noise: float, left_out: float, *, has_margin: boo
         shown = kept + own + math.sqrt(groups - 1) * rest
         cut = 2.0 ** cut_exponent(shown, shown_sigma, rho, SHARE, -30, 60)
         sigma = cut / math.sqrt(2.0 * rho)
-        found = LeftOut(left_out * kept + sigma * noise, sigma, shown, shown_sigma, cut, groups)
+        found = LeftOut(left_out * kept + sigma * noise, sigma, shown, shown_sigma, cut, groups, Z_LOW, Z_HIGH)
         high = float(found.upper_ends(np.array([number + Z_HIGH]))[0])
         if not has_margin:
             high = (number + Z_HIGH) * (1.0 + found.value / shown)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.model.estimates import Estimate, Linear, Sum
 from dpsql.model.frame import PRESENCE
 from dpsql.model.top_rows import TopRows
@@ -25,7 +26,7 @@ FALSE_ALARM = 1e-4
 def hidden(above: npt.ArrayLike, threshold: float = 50.0) -> Hidden:
     """Return counts above a threshold, in standard deviations."""
     excess = np.asarray(above, dtype=np.float64)
-    return Hidden(excess, threshold + excess)
+    return Hidden(excess, threshold + excess, GAUSSIAN)
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.6])
@@ -55,7 +56,7 @@ def missed(truth: float, *, knows: bool) -> tuple[int, int]:
     random = np.random.default_rng(round(10 * truth))
     counts = truth + random.normal(size=400_000)
     shown = counts[counts > 5.5]
-    widths = PLAIN * (Hidden(shown - 5.5, shown).wider(1.0) if knows else np.ones(len(shown)))
+    widths = PLAIN * (Hidden(shown - 5.5, shown, GAUSSIAN).wider(1.0) if knows else np.ones(len(shown)))
     return int(np.count_nonzero(np.abs(shown - truth) > widths)), len(shown)
 
 
@@ -81,7 +82,7 @@ def test_counts_whose_groups_a_quieter_number_has_shown_cover(ratio: float) -> N
         quiet = truth + random.normal(size=400_000) / ratio
         quiet = quiet[quiet > 5.5]
         counts = quiet + random.normal(size=len(quiet)) * np.sqrt(1.0 - ratio**-2)
-        widths = PLAIN * Hidden(counts - 5.5, counts, ratio).wider(1.0)
+        widths = PLAIN * Hidden(counts - 5.5, counts, GAUSSIAN, ratio).wider(1.0)
         misses = np.count_nonzero(np.abs(counts - truth) > widths)
         assert misses <= stats.binom.ppf(1.0 - FALSE_ALARM, len(counts), 0.05)
         # planted fault: plain intervals of the same counts
@@ -102,7 +103,7 @@ def test_only_numbers_with_noise_of_the_count_are_wider() -> None:
     recentred = Estimate("total", Sum(Linear(COSTS, 3.0)), "DOUBLE")
     assert np.asarray(wider_of(order, recentred, rows))[1] == pytest.approx(near)
     assert wider_of(order, COUNT, replace(rows, hidden=None)) == 1.0
-    assert wider_of(None, COUNT, Selection(0, 0, 0)) == 1.0
+    assert wider_of(None, COUNT, Selection(0, 0, 0, GAUSSIAN)) == 1.0
 
 
 def test_no_widths_are_kept_from_one_reader_to_the_next() -> None:

@@ -15,12 +15,13 @@ import pytest
 from scipy.stats import binom, norm
 
 from dpsql.mechanism.correlated_gaussian import listed_histogram
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.model.estimates import UNITS, AnyUnit, Estimate, Linear, Ratio, RunningSum, RunningTotal, Sum
 from dpsql.model.frame import PRESENCE, Ordering, Statistic
 from dpsql.model.private_query import EachKey
 from dpsql.model.top_rows import TopRows
-from dpsql.release.estimates import COLUMNS, Z_95, Floats, NoisyFrame, NoisyValues
-from dpsql.release.top_rows import ALL, FAR, RowOrder, Selection, far_quantile, picked_places, selection_of, wider_of
+from dpsql.release.estimates import COLUMNS, Floats, NoisyFrame, NoisyValues
+from dpsql.release.top_rows import FAR, RowOrder, Selection, far_quantile, picked_places, selection_of, wider_of
 from tests.histograms import independent
 
 COSTS = Statistic("sum", -100 * 2**10, 100 * 2**10, -10)
@@ -43,6 +44,11 @@ def frame_of(units: Floats, sigma: float = 1.0, costs: Floats | None = None) -> 
     return NoisyFrame(values, independent(1), EachKey())
 
 
+def of(rows: int, candidates: int, groups: int) -> Selection:
+    """Return numbers of picked rows with Gaussian noise."""
+    return Selection(rows, candidates, groups, GAUSSIAN)
+
+
 def first(limit: int, offset: int = 0, *, largest: bool = True, nulls_first: bool = False) -> TopRows:
     return TopRows(0, largest, nulls_first, limit, offset)
 
@@ -51,11 +57,11 @@ def first(limit: int, offset: int = 0, *, largest: bool = True, nulls_first: boo
 @pytest.mark.parametrize(("rows", "candidates", "groups"), [(1, 2, 2), (5, 5, 300), (5, 300, 300), (10, 99, 10**6)])
 def test_a_factor_is_the_ratio_of_two_quantiles(chance: float, rows: int, candidates: int, groups: int) -> None:
     wanted = norm.isf(0.9 * chance * rows / candidates / 2.0) / norm.isf(chance / 2.0)
-    assert Selection(rows, candidates, groups).wider(chance) == pytest.approx(wanted, rel=1e-9)
-    assert far_quantile(groups, chance) == pytest.approx(norm.isf(0.1 * chance / groups), rel=1e-9)
+    assert of(rows, candidates, groups).wider(chance) == pytest.approx(wanted, rel=1e-9)
+    assert far_quantile(GAUSSIAN, groups, chance) == pytest.approx(norm.isf(0.1 * chance / groups), rel=1e-9)
 
 
-@pytest.mark.parametrize("selection", [ALL, Selection(0, 7, 7), Selection(7, 7, 7), Selection(0, 0, 0)])
+@pytest.mark.parametrize("selection", [of(0, 7, 7), of(7, 7, 7), of(0, 0, 0)])
 def test_intervals_stay_plain_if_no_row_or_every_row_is_shown(selection: Selection) -> None:
     assert selection.wider() == 1.0
 
@@ -80,14 +86,14 @@ def test_candidates_are_those_that_reach_the_first_row_below(estimate: Estimate)
         shown = np.rint(values) if estimate is COUNT else values
         rounded = math.hypot(sigma, math.sqrt(1 / 12)) if estimate is COUNT else sigma
         selection = selection_of(RowOrder(top, estimate), frame_of(values, sigma), EVERYONE)
-        assert selection == Selection(limit, max(limit, counted(shown, values, rounded, top)), groups)
+        assert selection == of(limit, max(limit, counted(shown, values, rounded, top)), groups)
         found.add((top.is_largest, offset > 0, selection.candidates < groups))
     assert len(found) == 8
 
 
 def test_only_shown_groups_are_candidates() -> None:
     order, frame = RowOrder(first(1), COUNT), frame_of(np.array([9.0, 9.0, 8.0, -90.0]))
-    assert selection_of(order, frame, np.array([0, 1, 3])) == Selection(1, 2, 3)
+    assert selection_of(order, frame, np.array([0, 1, 3])) == of(1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -95,14 +101,14 @@ def test_only_shown_groups_are_candidates() -> None:
 )
 def test_an_end_of_the_groups_leaves_none_below(top: TopRows, rows: int) -> None:
     found = selection_of(RowOrder(top, COUNT), frame_of(np.array([90.0, 60.0, 30.0, 0.0])), EVERYONE)
-    assert found == Selection(rows, 4, 4)
+    assert found == of(rows, 4, 4)
     # the last two of four are picked by their numbers, too
     assert (found.wider() > 1.0) == (0 < rows < 4)
 
 
 def test_an_order_by_keys_picks_no_row_by_a_number() -> None:
-    assert selection_of(None, frame_of(np.zeros(3)), EVERYONE) == ALL
-    assert wider_of(None, COUNT, Selection(1, 3, 3)) == 1.0
+    assert selection_of(None, frame_of(np.zeros(3)), EVERYONE) == of(0, 0, 0)
+    assert wider_of(None, COUNT, of(1, 3, 3)) == 1.0
 
 
 @pytest.mark.parametrize("nulls_first", [False, True])
@@ -131,7 +137,7 @@ def test_an_average_of_which_nothing_is_known_is_a_candidate(top: TopRows, candi
     """Averages 90, 80, 20 and 10 are clear; one of 15 has too few units for an interval, and one is NULL."""
     units, costs = np.array([1e4, 1e4, 1e4, 1e4, 2.0, -3.0]), np.array([9e5, 8e5, 2e5, 1e5, 30.0, 30.0])
     found = selection_of(RowOrder(top, MEAN), frame_of(units, 1.0, costs), EVERYONE)
-    assert found == Selection(top.limit, candidates, 6)
+    assert found == of(top.limit, candidates, 6)
 
 
 def test_a_common_part_of_the_noise_cancels_for_counts_alone() -> None:
@@ -140,19 +146,19 @@ def test_a_common_part_of_the_noise_cancels_for_counts_alone() -> None:
     common = replace(own, histogram=listed_histogram(4, 1, 0.5))
     for estimate, candidates in ((COUNT, 2), (MEAN, 4)):
         order = RowOrder(first(1), estimate)
-        assert selection_of(order, own, EVERYONE) == Selection(1, 2, 4)
-        assert selection_of(order, common, EVERYONE) == Selection(1, candidates, 4)
-        assert selection_of(replace(order, is_independent=False), own, EVERYONE) == Selection(1, 4, 4)
+        assert selection_of(order, own, EVERYONE) == of(1, 2, 4)
+        assert selection_of(order, common, EVERYONE) == of(1, candidates, 4)
+        assert selection_of(replace(order, is_independent=False), own, EVERYONE) == of(1, 4, 4)
 
 
 def test_intervals_of_columns_that_share_noise_with_the_order_are_wider() -> None:
-    rows, plain = Selection(1, 3, 8), 1.0
+    rows, plain = of(1, 3, 8), 1.0
     any_unit = Estimate("any", AnyUnit(Linear(None, 1.0), truth=True), "BOOLEAN")
     for column, factor in (
         (COUNT, rows.wider()),
         (CENTRED, rows.wider()),
         (MEAN, rows.wider()),
-        (RUNNING, Selection(1, 8, 8).wider()),
+        (RUNNING, of(1, 8, 8).wider()),
         (OWN, plain),
         (any_unit, plain),
     ):
@@ -195,5 +201,5 @@ def test_the_check_fails_for_plain_intervals() -> None:
 def test_candidates_far_below_add_no_width() -> None:
     """The factor follows from the flat top: 200 of the 300 groups."""
     frame = frame_of(FLAT_TOP, 20.0)
-    assert selection_of(RowOrder(first(5), COUNT), frame, EVERYONE) == Selection(5, 200, 300)
-    assert Z_95 * Selection(5, 200, 300).wider() == pytest.approx(norm.isf(0.045 * 5 / 400))
+    assert selection_of(RowOrder(first(5), COUNT), frame, EVERYONE) == of(5, 200, 300)
+    assert norm.isf(0.025) * of(5, 200, 300).wider() == pytest.approx(norm.isf(0.045 * 5 / 400))

@@ -251,8 +251,8 @@ def _loss(part: Offer, statistic: Statistic, sigma: float, steps: Sequence[int])
     moved = [step * 2.0 ** part.query.frame.exact_exponent(statistic) for step in steps]
     squared = math.fsum(value * value for value in moved)
     histogram, keys = part.histogram, part.query.frame.key_count
-    if statistic == PRESENCE and histogram.correlation and keys is not None:
-        shared = histogram.correlation
+    if statistic == PRESENCE and histogram.shape.correlation and keys is not None:
+        shared = histogram.shape.correlation
         squared -= shared * math.fsum(moved) ** 2 / (1 + shared * keys)
     return squared / (2 * sigma**2)
 
