@@ -178,9 +178,10 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
         check_relative_error(text, aggregates)
     if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
         _check_selection(source, keys, asked | measured_things(aggregates))
-    if options.bounding == "L2":
-        asked_of_l2 = asked | measured_things(aggregates)
-        refuse_combinations({"DISTINCT values or quantiles"}, asked_of_l2, text.hint, refusals)
+    if options.bounding == "L2" or options.mechanism:
+        things = {"quantiles", "DISTINCT values or quantiles"} if options.bounding == "L2" else {"quantiles"}
+        known = asked | measured_things(aggregates)
+        refuse_combinations(things, known, text.hint, refusals, mechanism=options.mechanism)
     by_set = frames_of_sets(source, aggregates) if text.has_sets else (frames_by_keys(source, keys, aggregates),)
     extremes = auto_bounds(rows, by_set[0], text.clauses.select) if rows.asked else ()
     if rows.asked or (by_set[0] and "other_group" in asked):
