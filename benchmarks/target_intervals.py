@@ -21,7 +21,8 @@ import numpy.typing as npt
 from scipy import special
 
 from dpsql.features.target_levels import STEPS_PER_DOUBLING
-from dpsql.features.target_rule import AHEAD, FREE_STEPS, INTERVALS, QUANTILES, Table
+from dpsql.features.target_rule import AHEAD, FREE_STEPS
+from dpsql.mechanism.gaussian_walks import INTERVALS, QUANTILES, Table
 from dpsql.mechanism.window import LEVELS_PER_DOUBLING
 
 ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)

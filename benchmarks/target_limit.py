@@ -24,13 +24,14 @@ import pyarrow as pa
 from benchmarks.target_questions import EXPLORED, Outcome, Question, declared, flights, measured
 from dpsql.assets import asset
 from dpsql.features.target_levels import DOUBLINGS, absolute_grid, window_of
-from dpsql.features.target_rule import Step, interval_quantile
+from dpsql.features.target_rule import Step, factor_of, interval_quantile
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.mechanism.window import grid, window_taus
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.query_kinds import RelativeError
 from dpsql.model.top_rows import TopRows
 from dpsql.noise.entropy import NoiseSource
-from dpsql.release.estimates import COLUMNS, Z_95, Floats
+from dpsql.release.estimates import COLUMNS, Floats
 from tests.histograms import independent
 from tests.noise_sources import seeded_noise
 from tests.target_walks import Groups, counts, noise, walk
@@ -162,14 +163,14 @@ def fresh(groups: Groups, level_nano: int, source: NoiseSource) -> Step:
 
 def is_enough(step: Step, target: RelativeError) -> bool:
     """Return whether the rows of a release at a level that was fixed beforehand meet the rule."""
-    (column,) = step.judged(Z_95)
+    (column,) = step.judged(GAUSSIAN.quantile(0.025))
     return step.counts_enough and float(np.mean(column.within(target.error))) >= target.at_least - 1e-9
 
 
 def covered_rows(last: Step, groups: Groups, target: RelativeError) -> list[bool]:
     """Return whether the shown interval of each row covers the truth."""
     assert last.picked is not None
-    frame = replace(last.found.values, quantile=interval_quantile(target))
+    frame = replace(last.found.values, wider=factor_of(interval_quantile(target), last.found.values))
     (estimate,), (wider,) = last.estimates, last.picked.factors(frame, last.found, last.estimates)
     column = COLUMNS[type(estimate.value)](estimate, estimate.value, replace(frame, wider=wider))
     truths = groups.exact[PRESENCE][last.found.shown]

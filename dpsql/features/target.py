@@ -49,11 +49,11 @@ from dpsql.features.target_picked import picked_rows
 from dpsql.features.target_rule import (
     MOST_STEPS,
     Step,
+    factor_of,
     interval_quantile,
     is_met,
     measured,
     place_after,
-    scale_of,
     upper_quantile,
 )
 from dpsql.mechanism.calibrate import Calibration
@@ -341,7 +341,7 @@ def _answer(
     offer = _offer_at(part, stop.rho_nano, state, reader)
     step = _step(query, offer, stop.rho_nano, runtime)
     values = step.found.values
-    found = replace(step.found, values=replace(values, scale=scale_of(interval_quantile(target), values)))
+    found = replace(step.found, values=replace(values, wider=factor_of(interval_quantile(target), values)))
     table = noisy_table(offer, found, state.side_table, upper_quantile(target))
     missing = missing_of(part, offer, step, state.side_table)
     within = within_target(part, step, target, missing)

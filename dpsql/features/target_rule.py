@@ -59,8 +59,8 @@ def upper_quantile(target: RelativeError) -> float:
     return entry(QUANTILES[0.99], target.error)
 
 
-def scale_of(quantile: float, frame: NoisyFrame) -> float:
-    """Return the scale of a frame's intervals at a half width over its standard deviation."""
+def factor_of(quantile: float, frame: NoisyFrame) -> float:
+    """Return the factor of a frame's intervals at a half width over its standard deviation."""
     return quantile / frame.histogram.measure.quantile(MISS / 2.0)
 
 
@@ -164,10 +164,10 @@ class Step:
 
         """
         frame, found = self._frame(level_nano, held=held), []
-        frame = replace(frame, scale=scale_of(quantile, frame))
+        asked = factor_of(quantile, frame)
         factors = self.picked.factors(frame, self.found, self.estimates) if self.picked else [1.0] * len(self.estimates)
         for estimate, wider in zip(self.estimates, factors, strict=True):
-            own, among = replace(frame, wider=wider), self.found.among
+            own, among = replace(frame, wider=asked * wider), self.found.among
             column = COLUMNS[type(estimate.value)](estimate, estimate.value, own)
             shown = np.rint(column.value[among]) if estimate.type in WHOLE else column.value[among]
             shown = np.maximum(shown, 0.0) if estimate.is_never_negative else shown

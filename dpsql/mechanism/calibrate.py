@@ -180,11 +180,10 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
         CalibrationError: the noise is wider than can be drawn.
 
     """
-    rho = rho_nano / NANO
+    rho, is_count = rho_nano / NANO, statistic == PRESENCE
     try:
-        sigma = histogram.sigma(rho) if statistic == PRESENCE else histogram.sum_sigma(statistic, rho)
-        shape = histogram.shape if statistic == PRESENCE else None
-        histogram.measure.require(Grid(statistic.noise_exponent, shape), sigma)
+        sigma = histogram.sigma(rho) if is_count else histogram.sum_sigma(statistic, rho)
+        histogram.measure.require(Grid(statistic.noise_exponent, histogram.shape if is_count else None), sigma)
     except CalibrationError:
         raise CalibrationError(
             f"{histogram.measure.amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups} needs "

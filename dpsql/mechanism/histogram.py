@@ -228,8 +228,7 @@ class Histogram(ABC):
         Each point may be an average of as many draws as there are rises.
         """
         draws = self.draws_of(level.statistic for level in levels) + MOST_AUTO_DRAWS * with_auto
-        added = self.measure.imprecision_at(MOST_DRAWN * draws, epsilon)
-        return min(1.0, (delta + added) * (1.0 + 2.0**-51))
+        return min(1.0, (delta + self.measure.imprecision_at(MOST_DRAWN * draws, epsilon)) * (1.0 + 2.0**-51))
 
     def moved(self, levels: tuple[Level, ...]) -> Moved:
         """How far one unit moves the statistics beside the presence count: in each changed group, and in any case."""
@@ -293,8 +292,7 @@ def unit_l2(statistic: Statistic, groups: int = 1) -> float:
     return steps * 2.0**statistic.noise_exponent
 
 
-def count_sigma(histogram: Histogram, sigma: float) -> float:
+def count_sigma(counts: Histogram, sigma: float) -> float:
     """Standard deviation of a count, floor added: own noise, and what the floor leaves of the shared."""
-    shape = histogram.shape
-    shared = shape.correlation if shape.floor_correlation is None else shape.floor_correlation
+    shared = counts.shape.correlation if counts.shape.floor_correlation is None else counts.shape.floor_correlation
     return sigma * math.sqrt(1.0 + shared)

@@ -84,7 +84,7 @@ def column_receipts(
         value = estimate.value
         if isinstance(value, NoValue):
             continue
-        statistic = value.linears[0].statistic or PRESENCE
+        statistic, rounded = value.linears[0].statistic or PRESENCE, roundings * (estimate.type in WHOLE)
         if isinstance(value, BoundedValue):
             bounds = value.bounds if math.isfinite(value.bounds[1]) else None
             found.append(ColumnReceipt(name, estimate.name, bounds, None, None, None, None, statistic.lattice))
@@ -95,7 +95,6 @@ def column_receipts(
             l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
         largest = norms_of(value, query.groups, histogram).max(initial=0.0)
         noises = [largest * one for one in linear_noises(value.linear, noise)]
-        rounded = roundings * (estimate.type in WHOLE)
         sigma = math.hypot(*noises, math.sqrt(rounded / 12.0))
         half_width = float(histogram.measure.half_width(noises, rounded, miss))
         interval, linf = statistic.interval, statistic.radius * frame.finer_per_group

@@ -25,6 +25,8 @@ PEOPLE, ROWS = "count(DISTINCT unit)", "count(*)"
 """The numbers of a group beside the sums of columns, which are named by the columns."""
 UNITS_LEFT_OUT = (10, 0.001)
 """Units with the largest numbers whose numbers no grid follows: so many, or this share of all if that is more."""
+_FARTHEST = 60.0
+"""Standard deviations beyond which there is no noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +259,15 @@ class Grouping:
 
 def _tail(end: npt.ArrayLike, mean: Floats, sigma: Floats, measure: Measure) -> Floats:
     """Return the probability that a number with noise of the measure exceeds an end."""
-    return measure.tail((np.asarray(end) - mean) / np.maximum(sigma, 1e-12))
+    return measure.tail(_scores(end, mean, sigma))
 
 
 def _tail_mean(end: npt.ArrayLike, true: Floats, mean: Floats, sigma: Floats, measure: Measure) -> Floats:
     """Return E[(x - true); x > end] of a number x with noise of the measure."""
-    width = np.maximum(sigma, 1e-12)
-    score = (np.asarray(end) - mean) / width
-    return (mean - true) * measure.tail(score) + width * measure.mean_above(score)
+    scores = _scores(end, mean, sigma)
+    return (mean - true) * measure.tail(scores) + sigma * measure.mean_above(scores)
+
+
+def _scores(end: npt.ArrayLike, mean: Floats, sigma: Floats) -> Floats:
+    """Return the distances of an end, which may be infinite, from means, in standard deviations."""
+    return np.clip((np.asarray(end) - mean) / np.maximum(sigma, 1e-12), -_FARTHEST, _FARTHEST)

@@ -68,8 +68,7 @@ class NoisyFrame:
         groups: which values make one group.
         roundings: how many roundings are in a value that is shown as a whole number.
         lost: how much more a count of units may be than its value says.
-        scale: half width of an interval over that of 95 %, as a question's rule asks for it.
-        wider: times that intervals of all kinds are wider than that; one number, or one for each value.
+        wider: times that intervals are wider than those of 95 %; one number, or one for each value.
 
     """
 
@@ -78,7 +77,6 @@ class NoisyFrame:
     groups: EachKey | Buckets
     roundings: int = 1
     lost: float = 0.0
-    scale: float = 1.0
     wider: float | Floats = 1.0
 
     @property
@@ -147,8 +145,7 @@ def sum_column(estimate: Estimate, value: LinearValue, frame: NoisyFrame) -> Est
     sums = added_up(value, frame.groups, linear_value(value.linear, frame.values))
     norms = norms_of(value, frame.groups, frame.histogram)
     noises = [noise * norms for noise in linear_noises(value.linear, frame.noise)]
-    roundings = frame.roundings if estimate.type in WHOLE else 0
-    half_width = frame.histogram.measure.half_width(noises, roundings) * (frame.scale * frame.wider)
+    half_width = frame.histogram.measure.half_width(noises, frame.roundings * (estimate.type in WHOLE)) * frame.wider
     return EstimatedColumn(sums, sums - half_width, sums + half_width + frame.lost * value.linear.centre)
 
 
@@ -167,7 +164,7 @@ def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColum
         if linear.statistic:
             weights[linear.statistic][side] += 1.0
     noises = [(above * norms * noise[one], below * norms * noise[one]) for one, (above, below) in weights.items()]
-    low, high = frame.histogram.measure.ratio_interval((top, bottom), noises, bounds, frame.scale * frame.wider)
+    low, high = frame.histogram.measure.ratio_interval((top, bottom), noises, bounds, frame.wider)
     positive = bottom > 0.0
     value = np.where(positive, np.clip(top / np.where(positive, bottom, 1.0), *bounds), np.nan)
     return EstimatedColumn(value + ratio.offset, low + ratio.offset, high + ratio.offset)
@@ -213,7 +210,7 @@ def moments_column(_: Estimate, moments: Moments, frame: NoisyFrame) -> Estimate
     norms = norms_of(moments, frame.groups, frame.histogram)
     sums = {one: added_up(moments, frame.groups, linear_value(one, frame.values)) for one in moments.linears}
     noise = {statistic: sigma * norms for statistic, sigma in frame.noise.items()}
-    quantile = frame.histogram.measure.quantile(MISS / 2.0) * (frame.scale * frame.wider)
+    quantile = frame.histogram.measure.quantile(MISS / 2.0) * frame.wider
     return EstimatedColumn(*moments_of(moments, sums, noise, quantile))
 
 

@@ -33,21 +33,21 @@ LEAST_CUT_OF_ROWS = 0
 """A number of rows is cut at 2**0 rows of a unit or more."""
 
 
-def cut_exponent(shown: float, shown_sigma: float, rho: float, share: float, least: int, most: int) -> int:
+def cut_exponent(shown: float, shown_sigma: float, sigma: float, share: float, least: int, most: int) -> int:
     """Return the exponent of the cut: the power of two nearest to a share of the shown numbers, in units of the noise.
 
     Args:
         shown: sum of the released numbers over the shown groups.
         shown_sigma: standard deviation of its noise.
-        rho: level of the number of rows left out.
+        sigma: standard deviation of the noise of the number of rows left out, in cuts.
         share: aim for its standard deviation, as a part of ``shown``.
         least: smallest exponent.
         most: largest exponent.
 
-    >>> [cut_exponent(shown, 10.0, 0.5, 0.05, 0, 40) for shown in (0.0, 20.0, 600.0, 1000.0, 1e9)]
+    >>> [cut_exponent(shown, 10.0, 1.0, 0.05, 0, 40) for shown in (0.0, 20.0, 600.0, 1000.0, 1e9)]
     [1, 1, 5, 6, 25]
     """
-    wanted = share * max(shown, CLEAR * shown_sigma) * math.sqrt(2.0 * rho)
+    wanted = share * max(shown, CLEAR * shown_sigma) / sigma
     if wanted <= 0.0:
         return least
     # the power P with 3/4 P <= wanted < 3/2 P

@@ -135,9 +135,8 @@ def _measured(
         shown, sigma = shown_sum(linears[covered], found)
         least = LEAST_CUT_OF_ROWS if covered.kind == "rows" else covered.lattice_exponent
         most = covered.lattice_exponent + _MOST_CUT_BITS
-        # its own level, which is less than the level that is asked for
-        own_rho = 0.5 / serving.level.sigma**2
-        cut = cut_exponent(shown, sigma, own_rho, share, least, most)
+        # at its own level, which is less than the level that is asked for
+        cut = cut_exponent(shown, sigma, serving.level.sigma, share, least, most)
         ids = found.shown.astype(np.int64) if frame.has_private_keys else None
         groups = MeasuredGroups(
             pin.statistic_hash,

@@ -56,14 +56,16 @@ def noisy_table(
     then = found.among
     factors = factors_of_rows(offer, found) if query.finish.top else None
     for i, one in enumerate(query.estimates):
-        own = replace(found, values=replace(found.values, wider=factors[i])) if factors else found
+        own = replace(found, values=replace(found.values, wider=found.values.wider * factors[i])) if factors else found
         column = COLUMNS[type(one.value)](one, one.value, own.values)
         value = found.whole.get(i, column.value)[then]
         columns[f"agg_{i}"] = to_arrow(np.rint(value) if one.type in WHOLE else value, nan_as_null=True)
         columns[f"agg_{i}_low"] = to_arrow(column.low[then], nan_as_null=True)
         columns[f"agg_{i}_high"] = to_arrow(column.high[then], nan_as_null=True)
         if i in query.finish.unbounded:
-            columns |= _unbounded_columns(offer, i, own, column, side_table, upper_quantile)
+            measure = offer.histogram.measure
+            upper = (upper_quantile or measure.quantile(HIGH_MISS)) / measure.quantile(MISS / 2.0)
+            columns |= _unbounded_columns(offer, i, own, column, side_table, upper / found.values.wider)
     if not columns:
         columns["nothing"] = to_arrow(np.zeros(len(found.shown)))
     return pa.table(list(columns.values()), list(columns))
@@ -159,7 +161,7 @@ def _unbounded_columns(
     found: ShownFrame,
     column: EstimatedColumn,
     side_table: SideTable,
-    quantile: float | None,
+    upper: float | Floats,
 ) -> Mapping[str, pa.Array]:
     """Return an estimate of the whole number of each group, with its ends, as columns of an answer.
 
@@ -169,8 +171,7 @@ def _unbounded_columns(
         found: values and shown groups.
         column: the bounded numbers of all groups, with their intervals.
         side_table: where points are stored.
-        quantile: half width, over its standard deviation, of the interval whose upper end is that of whole numbers;
-            None for that of `HIGH_MISS`.
+        upper: half width of the interval whose upper end is that of whole numbers, over that of ``column``.
 
     """
     query, then = offer.query, found.among
@@ -178,9 +179,7 @@ def _unbounded_columns(
     covered = estimate.covered or PRESENCE
     ends = (column.value[then], column.low[then], column.high[then])
     if left_out := left_out_numbers(offer, found.shown, side_table).get(covered):
-        measure = offer.histogram.measure
-        scale = (quantile or measure.quantile(HIGH_MISS)) / measure.quantile(MISS / 2.0)
-        wider = replace(found.values, scale=scale)
+        wider = replace(found.values, wider=found.values.wider * upper)
         highs = COLUMNS[type(estimate.value)](estimate, estimate.value, wider).high[then]
         ends = _whole_numbers(left_out, ends, highs, is_count=estimate.type in WHOLE)
     else:

@@ -94,10 +94,8 @@ def new_points(
         if statistic.kind in LEFT_OUT_KINDS or not serving.steps:
             continue
         of_keys = frame_hash(offer.query.frame), offer.histogram
-        frame, histogram = (name, None) if statistic.kind in COVERAGE_KINDS else of_keys
-        source = PointSource(
-            statistic, name, frame, offer.histogram.measure, histogram, exact, side_table, noise_source
-        )
+        frame, counts = (name, None) if statistic.kind in COVERAGE_KINDS else of_keys
+        source = PointSource(statistic, name, frame, offer.histogram.measure, counts, exact, side_table, noise_source)
         for step in serving.steps:
             if isinstance(step, KeySelection):
                 thresholds.append(Threshold(name, step.rho_nano, step.tau, delta_units_up(step.delta)))

@@ -95,7 +95,7 @@ class RowOrder:
 
     def ends(self, frame: NoisyFrame, among: slice | Integers, factor: float) -> Floats:
         """Return the ends of the scores, on the side of the rows, at a factor of the 95 % half width."""
-        column = self._column(replace(frame, scale=1.0, wider=factor))
+        column = self._column(replace(frame, wider=factor))
         return column.high[among] if self.top.is_largest else -column.low[among]
 
     def _column(self, frame: NoisyFrame) -> EstimatedColumn:

@@ -19,7 +19,8 @@ import dpsql
 from benchmarks import discrete_noise, range_queries
 from dpsql.accounting import gaussian
 from dpsql.accounting.window import shown_once, window_delta, window_threshold
-from dpsql.features.target_rule import INTERVALS, QUANTILES
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
+from dpsql.mechanism.gaussian_walks import INTERVALS, QUANTILES
 from dpsql.noise import divisible
 from dpsql.noise.divisible import (
     DiscreteLaplace,
@@ -242,6 +243,10 @@ def _factors_of_five() -> list[str]:
     return [f"{Selection(5, candidates, 300, GAUSSIAN).wider():.2f}" for candidates in (6, 300)]
 
 
+def _factor_of_equal_groups() -> list[str]:
+    return [f"{Selection(10, _EQUAL, _EQUAL, GAUSSIAN).wider():.2f}"]
+
+
 def _first_of_ten() -> list[str]:
     return [f"{100.0 * (1.0 - (1.0 - 0.045 * 10 / (2 * _EQUAL)) ** _EQUAL):.0f}"]
 
@@ -381,11 +386,7 @@ QUOTES = (
     Quote(_TOP_ROWS, "have `M = 6`, and a factor of {}. If all 300 are equal, it is {}.", _factors_of_five),
     Quote(_TOP_ROWS, "its interval misses in {} % of answers", _first_of_ten),
     Quote("docs/accuracy.md", "equal size, {} % of the plain intervals of the first ten hold", _plain_of_ten),
-    Quote(
-        "docs/accuracy.md",
-        "of 500 equal groups it is {};",
-        lambda: [f"{Selection(10, _EQUAL, _EQUAL, GAUSSIAN).wider():.2f}"],
-    ),
+    Quote("docs/accuracy.md", "of 500 equal groups it is {};", _factor_of_equal_groups),
     Quote(
         "docs/proofs/target.md",
         "beside a rule of 0.9 | {} | {} | {} | |",

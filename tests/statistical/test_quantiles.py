@@ -12,7 +12,6 @@ import dpsql
 from dpsql.model.cells import Cells
 from dpsql.noise.running_totals import FractionalSum
 from dpsql.release import estimates as quantiles
-from dpsql.release.estimates import Z_95
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 
@@ -71,7 +70,7 @@ def covered(session: dpsql.Session, rho: float) -> int:
 def test_intervals_cover(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, rho: float) -> None:
     assert covered(session, rho) >= LEAST
     # the planted fault: intervals of a tenth of the noise
-    monkeypatch.setattr(quantiles, "Z_95", Z_95 / 10)
+    monkeypatch.setattr(quantiles, "MISS", 0.845)
     assert covered(session, rho) < LEAST
 
 
@@ -90,7 +89,7 @@ def covered_days(session: dpsql.Session, rho: float) -> int:
 def test_intervals_of_dates_cover(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     assert covered_days(session, 0.05) >= LEAST
     # the planted fault: intervals of a tenth of the noise
-    monkeypatch.setattr(quantiles, "Z_95", Z_95 / 10)
+    monkeypatch.setattr(quantiles, "MISS", 0.845)
     assert covered_days(session, 0.05) < LEAST
 
 

@@ -8,7 +8,6 @@ import pytest
 
 import dpsql
 from dpsql.release import estimates
-from dpsql.release.spreads import Z_JOINT
 from tests.noise_sources import seeded_noise
 
 pytestmark = pytest.mark.statistical
@@ -58,7 +57,7 @@ def covered(session: dpsql.Session, rho: float) -> tuple[int, int]:
 def test_intervals_cover(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, rho: float) -> None:
     assert min(covered(session, rho)) >= LEAST
     # the planted fault: the error of one sum is all that the interval knows
-    monkeypatch.setattr(estimates, "Z_JOINT", Z_JOINT / 5)
+    monkeypatch.setattr(estimates, "MISS_JOINTLY", 0.63)
     assert max(covered(session, 10)) < LEAST
 
 

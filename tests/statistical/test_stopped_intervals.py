@@ -18,7 +18,7 @@ import dpsql
 from dpsql.features import target_rule
 from dpsql.features.target_levels import STEPS_PER_DOUBLING, absolute_grid, window_of
 from dpsql.features.target_picked import PickedRows
-from dpsql.features.target_rule import interval_quantile, quantile_of
+from dpsql.features.target_rule import factor_of, interval_quantile, quantile_of
 from dpsql.mechanism.window import grid
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.query_kinds import RelativeError
@@ -53,7 +53,7 @@ def covered(groups: Groups, truth: float | Floats, walks: int, target: RelativeE
     (estimate,) = groups.estimates
     for _ in range(walks):
         _, last = walk(groups, GRID, needed - 2 * STEPS_PER_DOUBLING, target, source)[-1]
-        frame = replace(last.found.values, quantile=quantile_of(target))
+        frame = replace(last.found.values, wider=factor_of(quantile_of(target), last.found.values))
         column = COLUMNS[type(estimate.value)](estimate, estimate.value, frame)
         found.append((column.low <= truth) & (truth <= column.high))
     return np.array(found)

@@ -80,8 +80,8 @@ ROOMS = (
     Room("bound", "the bounded aggregation, in SQL", NOUNS),
     Room(
         "mechanism",
-        "noise on presence counts: choice, calibration, guarantee",
-        ("errors", "accounting", "model", "noise"),
+        "laws of noise and what they cost; presence counts: choice, calibration, guarantee",
+        ("errors", "accounting", "model", "noise", "noise.laws"),
         ("numpy",),
     ),
     Room("plan.aggregates", "from aggregate calls to bounded statistics", (*READING, "bound"), ("sqlglot",)),

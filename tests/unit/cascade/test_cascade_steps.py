@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dpsql.mechanism.gaussian_measure import GAUSSIAN
-from dpsql.mechanism.measure import NoisyHistogram, Placed
+from dpsql.mechanism.measure import Grid, NoisyHistogram, Placed
 from dpsql.model.frame import PRESENCE
 from dpsql.noise.correlated_gaussian import CorrelatedGaussian, CorrelatedNoise
 from dpsql.noise.entropy import Entropy
@@ -18,7 +18,7 @@ from tests.histograms import subtracted
 from tests.noise_sources import FaultyNoise, NoNoise
 
 HISTOGRAM = subtracted(3, None, correlation=0.5, floor_correlation=0.25)
-GRID = HISTOGRAM.grid(PRESENCE)
+GRID = Grid(PRESENCE.noise_exponent, HISTOGRAM.shape)
 STEP = 2.0**-20
 
 

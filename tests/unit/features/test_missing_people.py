@@ -16,8 +16,10 @@ from scipy.stats import binom
 from dpsql.bound.coverage import BUCKETS, CORNERS, PLACES, most_left
 from dpsql.features import target_missing as missing_people  # MERGED
 from dpsql.features.target_missing import ERROR, missing_weights, most_missing
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.model.frame import PRESENCE, Bounding, Frame, PublicKeys
 from dpsql.model.rows import Key, Rows, RowsSql
+from tests.other_laws import LAPLACE
 
 Floats = npt.NDArray[np.float64]
 RELEASES = 600
@@ -69,7 +71,7 @@ def test_the_weights_of_a_unit_are_at_least_what_one_of_its_groups_lacks(frame: 
 def test_nobody_lacks_a_group_if_all_groups_count() -> None:
     (weights,) = missing_weights(frame_of(8, 8))
     assert not weights.any()
-    assert most_missing(np.full(PLACES, 1e6), 1.0, frame_of(8, 8)) == 0.0
+    assert most_missing(np.full(PLACES, 1e6), 1.0, frame_of(8, 8), GAUSSIAN) == 0.0
 
 
 def missed(frame: Frame, sizes: Floats, sigma: float) -> int:
@@ -104,6 +106,7 @@ def test_the_end_is_seldom_too_low_though_all_are_in_one_group(
 def test_an_end_follows_the_noise_and_the_units_that_are_seen() -> None:
     frame, empty = frame_of(4, 8), np.zeros(PLACES)
     assert most_missing(empty, 100.0, frame, GAUSSIAN) == pytest.approx(0.5 * 2.2414 * 100.0, rel=1e-3)
+    assert most_missing(empty, 100.0, frame, LAPLACE) > 1.1 * most_missing(empty, 100.0, frame, GAUSSIAN)
     seen = replace(frame, public_keys=None)
     assert most_missing(empty, 100.0, seen, GAUSSIAN) > 5.0 * most_missing(empty, 100.0, frame, GAUSSIAN)
     some = np.bincount(placed(np.full(1_000, 8.0), np.full(1_000, 0.5), frame), minlength=PLACES).astype(np.float64)

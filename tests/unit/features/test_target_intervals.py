@@ -7,7 +7,8 @@ import pytest
 
 from benchmarks.target_intervals import Walk, misses
 from dpsql.features.target_levels import STEPS_PER_DOUBLING, absolute_grid
-from dpsql.features.target_rule import FREE_STEPS, INTERVALS, QUANTILES, next_place, quantile_of
+from dpsql.features.target_rule import FREE_STEPS, next_place, quantile_of
+from dpsql.mechanism.gaussian_walks import INTERVALS, QUANTILES
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.query_kinds import RelativeError
 from tests.target_walks import COSTS, TOTAL, Groups

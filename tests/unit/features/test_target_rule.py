@@ -14,7 +14,6 @@ from dpsql.features.target_levels import DOUBLINGS, absolute_grid
 from dpsql.features.target_rule import (
     FREE_STEPS,
     MOST_STEPS,
-    QUANTILES,
     Step,
     best_level,
     interval_quantile,
@@ -23,6 +22,7 @@ from dpsql.features.target_rule import (
     numbers_within,
     quantile_of,
 )
+from dpsql.mechanism.gaussian_walks import QUANTILES
 from dpsql.model.estimates import Estimate, Linear, Ratio
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.query_kinds import RelativeError

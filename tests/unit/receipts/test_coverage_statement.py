@@ -10,6 +10,7 @@ from dpsql.bound.coverage import BUCKETS, CORNERS, PLACES
 from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.release import coverage
 from dpsql.release.coverage import Kept, kept_of
+from tests.other_laws import LAPLACE
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,7 +84,7 @@ def test_all_of_it_is_true_together(name: str, most: float, sigma: float) -> Non
 def test_the_check_catches_ends_that_hold_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted fault: ends of 95 % each, and nothing for the choice of the size."""
     planted = coverage._Factors(1.645, 1.645, 1.645, 1.645)
-    monkeypatch.setattr(coverage, "_factors", lambda statements: planted)
+    monkeypatch.setattr(coverage, "_factors", lambda measure, statements: planted)
     assert min(_held(*case)[0] for case in CASES[-3:]) < 88
 
 
@@ -134,6 +135,15 @@ def test_where_no_unit_can_be_larger_nobody_is_beyond() -> None:
     kept = kept_of(noisy, 20.0, 1.0, measure=GAUSSIAN, largest=4.0)
     assert kept.share
     assert (kept.share.size, kept.most_beyond) == (4.0, 0.0)
+
+
+def test_longer_tails_make_wider_ends() -> None:
+    noisy = _places(TABLES["few keys"], 3.0, np.random.default_rng(3))
+    gaussian, laplace = (kept_of(noisy, 5.0, 1.0, 3.0, measure=one) for one in (GAUSSIAN, LAPLACE))
+    assert gaussian.share
+    assert laplace.share
+    assert laplace.share.low < gaussian.share.low
+    assert laplace.share.high > gaussian.share.high
 
 
 def test_more_statements_hold_together_by_wider_ends() -> None:

@@ -26,6 +26,7 @@ from dpsql.release.bound_errors import (
 )
 from dpsql.release.bound_grid import Grid, best_choice, bounds_of, factor
 from dpsql.release.raw_groups import QUANTILES, ValueSpread
+from tests.other_laws import LAPLACE
 
 # the groups of each unit, with its rows in each
 UNITS = ({0: 3, 1: 1, 2: 5}, {0: 1}, {1: 2, 2: 2}, {0: 9, 1: 1, 2: 1})
@@ -84,6 +85,16 @@ def test_the_mean_error_is_that_of_a_fine_grid(true: float, mean: float, sigma: 
     expected = float((np.abs(shown - true) * density).sum() * (x[1] - x[0]))
     found = mean_error(np.array([true]), np.array([mean]), np.array([sigma]), GAUSSIAN, floor)[0]
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("floor", [-math.inf, 0.0, 4.0])
+def test_the_mean_error_is_that_of_the_law_of_the_noise(floor: float) -> None:
+    true, mean, sigma = np.array([10.0]), np.array([7.0]), np.array([5.0])
+    x = np.linspace(-200.0, 200.0, 400_001)
+    density = np.exp(-math.sqrt(2.0) * np.abs(x - mean) / sigma) / sigma / math.sqrt(2.0)
+    expected = float((np.abs(np.where(x > floor, x, 0.0) - true) * density).sum() * (x[1] - x[0]))
+    assert mean_error(true, mean, sigma, LAPLACE, floor)[0] == pytest.approx(expected, rel=1e-4)
+    assert mean_error(true, mean, sigma, GAUSSIAN, floor)[0] != pytest.approx(expected, rel=1e-2)
 
 
 def test_a_group_below_the_threshold_lacks_all_of_its_number() -> None:

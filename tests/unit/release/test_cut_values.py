@@ -13,6 +13,7 @@ from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.model.estimates import ValueBounds
 from dpsql.release import cut_values
 from dpsql.release.cut_values import VALUE_PLACES, last_norm, share_cut, value_range
+from tests.other_laws import LAPLACE
 
 Floats = npt.NDArray[np.float64]
 SIGMA = 40.0
@@ -73,6 +74,9 @@ def test_the_end_says_something() -> None:
     end = share_cut(noisy, SIGMA, ValueBounds("row", bounds, None), GAUSSIAN)
     assert end
     assert truth < end < truth + 0.2
+    # noise with longer tails leaves more of it open
+    longer = share_cut(noisy, SIGMA, ValueBounds("row", bounds, None), LAPLACE)
+    assert longer is None or longer > end
     # a type of fewer values has fewer bins with noise
     narrow = share_cut(
         noisy, SIGMA, ValueBounds("row", bounds, None, possible=(-(2.0**31), 2.0**31), least_size=2**-10), GAUSSIAN

@@ -36,7 +36,7 @@ def _by_logarithm(wanted: float) -> int:
 def test_the_cut_is_the_power_of_two_nearest_to_a_share_of_the_shown_numbers(rho: float) -> None:
     planted = 0
     for shown in np.geomspace(1e2, 1e9, 400).tolist():
-        found = cut_exponent(shown, 1.0, rho, SHARE, -30, 60)
+        found = cut_exponent(shown, 1.0, 1.0 / math.sqrt(2.0 * rho), SHARE, -30, 60)
         wanted = SHARE * shown * math.sqrt(2.0 * rho)
         assert found == _nearest(wanted)
         sigma = 2.0**found / math.sqrt(2.0 * rho)
@@ -47,16 +47,16 @@ def test_the_cut_is_the_power_of_two_nearest_to_a_share_of_the_shown_numbers(rho
 
 
 def test_the_cut_of_small_numbers_follows_from_their_noise() -> None:
-    few = [cut_exponent(shown, 100.0, 0.02, SHARE, -30, 60) for shown in (-50.0, 0.0, 399.9, 400.0)]
-    assert few == [cut_exponent(CLEAR * 100.0, 0.0, 0.02, SHARE, -30, 60)] * 4
-    assert cut_exponent(40_000.0, 100.0, 0.02, SHARE, -30, 60) > few[0]
+    few = [cut_exponent(shown, 100.0, 5.0, SHARE, -30, 60) for shown in (-50.0, 0.0, 399.9, 400.0)]
+    assert few == [cut_exponent(CLEAR * 100.0, 0.0, 5.0, SHARE, -30, 60)] * 4
+    assert cut_exponent(40_000.0, 100.0, 5.0, SHARE, -30, 60) > few[0]
 
 
 def test_the_cut_stays_between_its_ends() -> None:
-    assert cut_exponent(1.0, 0.1, 1e-6, SHARE, 0, 40) == 0
-    assert cut_exponent(1e30, 0.1, 1.0, SHARE, 0, 40) == 40
+    assert cut_exponent(1.0, 0.1, 707.1, SHARE, 0, 40) == 0
+    assert cut_exponent(1e30, 0.1, 0.7, SHARE, 0, 40) == 40
     # no group is shown
-    assert cut_exponent(0.0, 0.0, 0.02, SHARE, 0, 40) == 0
+    assert cut_exponent(0.0, 0.0, 5.0, SHARE, 0, 40) == 0
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def _misses(groups: int, times_noise: float, left_out: float, *, has_margin: boo
     for own, rest, noise in zip(first, others, beside, strict=True):
         number = kept / groups + own
         shown = kept + own + math.sqrt(groups - 1) * rest
-        cut = 2.0 ** cut_exponent(shown, shown_sigma, rho, SHARE, -30, 60)
+        cut = 2.0 ** cut_exponent(shown, shown_sigma, 1.0 / math.sqrt(2.0 * rho), SHARE, -30, 60)
         sigma = cut / math.sqrt(2.0 * rho)
         found = LeftOut(left_out * kept + sigma * noise, sigma, shown, shown_sigma, cut, groups, Z_LOW, Z_HIGH)
         high = float(found.upper_ends(np.array([number + Z_HIGH]))[0])

@@ -16,6 +16,7 @@ from dpsql.model.top_rows import TopRows
 from dpsql.release import near_threshold
 from dpsql.release.near_threshold import Hidden, hidden_counts
 from dpsql.release.top_rows import RowOrder, Selection, selection_of, wider_of
+from tests.other_laws import LAPLACE
 from tests.target_walks import COSTS, COUNT, TOTAL, Groups
 
 PLAIN = float(stats.norm.ppf(0.975))
@@ -37,6 +38,13 @@ def test_lower_ends_are_those_of_counts_that_had_to_exceed_the_threshold(factor:
     odds = stats.norm.sf(quantiles) / stats.norm.sf(quantiles - excess)
     assert odds == pytest.approx(stats.norm.sf(factor * PLAIN), rel=0.02)
     assert (odds <= stats.norm.sf(factor * PLAIN)).all()
+
+
+def test_lower_ends_are_those_of_the_law_of_the_noise() -> None:
+    counts, plain = hidden([2.8, 3.0, 4.0]), LAPLACE.quantile(0.025)
+    quantiles = replace(counts, measure=LAPLACE).wider(1.0) * plain
+    odds = LAPLACE.tail(quantiles) / LAPLACE.tail(quantiles - counts.above)
+    assert odds == pytest.approx(0.025, rel=0.02)
 
 
 def test_counts_far_above_the_threshold_keep_their_intervals() -> None:

@@ -10,7 +10,7 @@ from dpsql.mechanism.histogram import unit_l2
 from dpsql.model.cells import Cells
 from dpsql.model.frame import Statistic
 from dpsql.noise.running_totals import FractionalSum
-from dpsql.release.estimates import Z_95, quantile_interval, quantile_value
+from dpsql.release.estimates import quantile_interval, quantile_value
 from tests.histograms import independent
 
 CAP = 5
@@ -96,7 +96,7 @@ def test_the_interval_is_the_cell_without_noise_and_all_cells_with_too_much() ->
     cells = np.zeros((1, CELLS))
     cells[0, [3, 10, 40]] = 1.0
     for share, cell in ((0.2, 3), (0.5, 10), (0.9, 40)):
-        low, high = quantile_interval(cells, share, EDGES, 1e-9, Z_95)
+        low, high = quantile_interval(cells, share, EDGES, 1e-9, 1.96)
         assert low[0] <= cell
         assert cell + 1 <= high[0] <= cell + 2
-    assert [end[0] for end in quantile_interval(cells, 0.5, EDGES, 1e3, Z_95)] == [0.0, 256.0]
+    assert [end[0] for end in quantile_interval(cells, 0.5, EDGES, 1e3, 1.96)] == [0.0, 256.0]

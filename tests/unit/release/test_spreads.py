@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.model.estimates import Linear, Ratio, Spread
 from dpsql.model.frame import PRESENCE, Statistic
-from dpsql.release.estimates import combined_noise
-from dpsql.release.spreads import Z_JOINT, spread_interval, spread_value
+from dpsql.release.estimates import combined_noises
+from dpsql.release.spreads import MISS_JOINTLY, spread_interval, spread_value
 
 ROWS = Statistic("rows", 0, 6, -1)
 SUM = Statistic("sum", 0, 2**25, -15)
@@ -42,8 +43,9 @@ def test_noise_leaves_it_within_its_bounds_or_without_a_value() -> None:
 
 
 def test_three_intervals_miss_together_with_a_twentieth() -> None:
-    assert 3 * 2 * stats.norm.sf(Z_JOINT) == pytest.approx(0.05, rel=1e-12)
-    assert 3 * 2 * stats.norm.sf(Z_JOINT) <= 0.05 * (1 + 1e-12)
+    missed = 3 * 2 * stats.norm.sf(float(GAUSSIAN.half_width([1.0], 0, MISS_JOINTLY)))
+    assert missed == pytest.approx(0.05, rel=1e-12)
+    assert missed <= 0.05 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("is_sample", [False, True])
@@ -52,9 +54,9 @@ def test_the_interval_is_the_extremes_over_the_box(*, is_sample: bool) -> None:
     chance = np.random.default_rng(3)
     for _ in range(200):
         n, a, q = chance.uniform(0.5, 30), chance.uniform(-60, 60), chance.uniform(-20, 200)
-        sigmas = chance.uniform(0.01, 5, 3)
-        box = [np.linspace(x - Z_JOINT * s, x + Z_JOINT * s, 41) for x, s in zip((n, a, q), sigmas, strict=True)]
-        rows_, recentred_, squares_ = ((np.array([x]), np.array([s])) for x, s in zip((n, a, q), sigmas, strict=True))
+        widths = chance.uniform(0.02, 12, 3)
+        box = [np.linspace(x - h, x + h, 41) for x, h in zip((n, a, q), widths, strict=True)]
+        rows_, recentred_, squares_ = ((np.array([x]), np.array([h])) for x, h in zip((n, a, q), widths, strict=True))
         ends = spread_interval(spread(is_sample=is_sample), rows_, recentred_, squares_, 1e9)
         low, high = (float(end[0]) for end in ends)
         if box[0][0] <= is_sample + 1e-5:
@@ -72,6 +74,8 @@ def test_the_interval_is_the_extremes_over_the_box(*, is_sample: bool) -> None:
 def test_noise_that_two_parts_share_is_counted_once() -> None:
     noise = {PRESENCE: 2.0, ROWS: 3.0, SUM: 5.0}
     parts = [(1.0, Linear(SUM, 10.0)), (-4.0, Linear(ROWS, 1.5))]
-    assert combined_noise(parts, noise) == pytest.approx(np.sqrt(25.0 + (4 * 3.0) ** 2 + (2.0 * (10 - 6)) ** 2))
-    assert combined_noise([(1.0, Linear(ROWS, 1.5)), (-1.0, Linear(ROWS, 1.5))], noise) == 0.0
-    assert combined_noise([(2.0, Linear(None, 3.0))], noise) == pytest.approx(12.0)
+    assert np.hypot.reduce(combined_noises(parts, noise)) == pytest.approx(
+        np.sqrt(25.0 + (4 * 3.0) ** 2 + (2.0 * (10 - 6)) ** 2)
+    )
+    assert set(combined_noises([(1.0, Linear(ROWS, 1.5)), (-1.0, Linear(ROWS, 1.5))], noise)) == {0.0}
+    assert combined_noises([(2.0, Linear(None, 3.0))], noise) == pytest.approx([12.0])

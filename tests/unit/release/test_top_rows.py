@@ -23,6 +23,7 @@ from dpsql.model.top_rows import TopRows
 from dpsql.release.estimates import COLUMNS, Floats, NoisyFrame, NoisyValues
 from dpsql.release.top_rows import FAR, RowOrder, Selection, far_quantile, picked_places, selection_of, wider_of
 from tests.histograms import independent
+from tests.other_laws import LAPLACE
 
 COSTS = Statistic("sum", -100 * 2**10, 100 * 2**10, -10)
 COUNT = Estimate("n", UNITS, "BIGINT")
@@ -59,6 +60,12 @@ def test_a_factor_is_the_ratio_of_two_quantiles(chance: float, rows: int, candid
     wanted = norm.isf(0.9 * chance * rows / candidates / 2.0) / norm.isf(chance / 2.0)
     assert of(rows, candidates, groups).wider(chance) == pytest.approx(wanted, rel=1e-9)
     assert far_quantile(GAUSSIAN, groups, chance) == pytest.approx(norm.isf(0.1 * chance / groups), rel=1e-9)
+
+
+def test_a_factor_is_that_of_the_law_of_the_noise() -> None:
+    found = Selection(5, 300, 300, LAPLACE).wider()
+    assert found == pytest.approx(math.log(0.9 * 0.05 * 5 / 300) / math.log(0.05))
+    assert found > of(5, 300, 300).wider()
 
 
 @pytest.mark.parametrize("selection", [of(0, 7, 7), of(7, 7, 7), of(0, 0, 0)])

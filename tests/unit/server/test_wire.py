@@ -13,9 +13,10 @@ import pytest
 
 from dpsql import errors
 from dpsql.errors import BudgetError, DpsqlError, ParseError, Refusal, RemoteError, Span, UnsupportedQueryError
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.receipts.layout import Layout
 from dpsql.receipts.receipt import SetReceipt
-from dpsql.release.left_out import LeftOut, LeftOutReceipt
+from dpsql.release.left_out import HIGH_MISS, LOW_MISS, LeftOut, LeftOutReceipt
 from dpsql.remote.wire import error_of, error_to_json, receipt_of, result_of, scalar_of, to_arrow, to_json
 from dpsql.session import ColumnReceipt, Receipt, Result
 
