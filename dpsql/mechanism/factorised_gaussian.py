@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.accounting import gaussian
 from dpsql.mechanism.gaussian_measure import GaussianHistogram
-from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Moved, Sequences, Shares
+from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Moved, Sequences
 from dpsql.mechanism.measure import FLOAT_SLACK, Floats, Integers, Shape
 from dpsql.model.estimates import RunningTotal
 from dpsql.model.frame import Frame, Ordering, Statistic
@@ -33,10 +33,6 @@ class FactorisedHistogram(GaussianHistogram):
     def sigma(self, rho: float) -> float:
         """Noise of every entry at a level, in counts, rounded up."""
         return self._l2(1, GRID_BITS) * 2.0**-GRID_BITS / math.sqrt(2.0 * rho) * FLOAT_SLACK
-
-    def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:  # noqa: ARG002 — all is Gaussian
-        """Largest rho of a query, rounded down."""
-        return 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 / FLOAT_SLACK**3
 
     def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:  # noqa: ARG002
         """Smallest epsilon of the query at delta."""

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from dpsql.accounting import gaussian, zcdp
 from dpsql.accounting.best_point import best_point
-from dpsql.accounting.composition import CONVERSIONS, gaussian_rho
+from dpsql.accounting.composition import gaussian_rho
 from dpsql.accounting.profile import Profile, smallest_epsilon, smallest_query_threshold, smallest_threshold
 from dpsql.mechanism.histogram import NOTHING_MOVED, Histogram, Moved, Shares
 from dpsql.mechanism.measure import FLOAT_SLACK, MISS, Grid, Level, Measure, NoisyHistogram, Placed
@@ -57,14 +57,16 @@ class GaussianMeasure(Measure):
     composition: str
     shows_origin: bool = False
 
-    def epsilon(self, delta: float, rho: float) -> float:
-        """Return the smallest epsilon of levels that add up to rho: exact for Gaussian noise, by zCDP for discrete."""
-        return CONVERSIONS[self.composition].epsilon(delta, rho * FLOAT_SLACK)
+    def joint_epsilon(self, delta: float, rho: float) -> float:
+        """Return the epsilon of one Gaussian release at rho, or that of zCDP."""
+        if self.composition == "zcdp":
+            return self.epsilon(delta, rho)
+        return gaussian.epsilon(delta, math.sqrt(2.0 * rho) * FLOAT_SLACK, 1.0)
 
     def rho(self, epsilon: float, delta: float) -> float:
-        """Return the largest rho to which levels may add up."""
+        """Return the largest rho to which levels may add up: exact for Gaussian noise, by zCDP for discrete."""
         if self.composition == "zcdp":
-            return zcdp.rho(epsilon, delta) / FLOAT_SLACK
+            return Measure.rho(self, epsilon, delta)
         return 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 / FLOAT_SLACK**3
 
     def budget_rho(self, epsilon: float, delta: float) -> float:

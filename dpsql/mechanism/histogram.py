@@ -172,17 +172,17 @@ class Histogram(ABC):
     threshold_room: ClassVar[float] = FLOAT_SLACK
     threshold_share: ClassVar[float] = 1.0
 
-    @abstractmethod
     def sigma(self, rho: float) -> float:
         """Standard deviation of each key's own noise at a level, in units, rounded up."""
+        return self.sum_sigma(PRESENCE, rho)
 
     @abstractmethod
     def sum_sigma(self, statistic: Statistic, rho: float) -> float:
         """The same of each key's noise on another statistic, in its units, rounded up."""
 
-    @abstractmethod
-    def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:
+    def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:  # noqa: ARG002 — of a joint analysis
         """Largest rho of a query of which its parts get these shares, rounded down."""
+        return self.measure.rho(epsilon, delta)
 
     @abstractmethod
     def guarantee(

@@ -18,7 +18,7 @@ KEYS_FIRST = HistogramMechanism(
     name=NAME,
     word="KEYS_FIRST",
     sentence="Gaussian noise on every selected key",
-    without=frozenset({"public keys", "sketch", "GROUPING SETS", "running totals or buckets"}),
+    without=frozenset({"public keys", "sketch", "GROUPING SETS", "running totals or buckets", "quantiles"}),
     is_offered=False,
     histogram=own_noise,
 )

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dpsql.accounting.composition import CONVERSIONS
 from dpsql.errors import CalibrationError
 from dpsql.model.frame import NANO, Statistic
 from dpsql.noise.entropy import NoiseSource
@@ -130,13 +131,17 @@ class Measure(ABC):
     amount: ClassVar[str] = "rho"
     rises: ClassVar[bool] = True
 
-    @abstractmethod
     def epsilon(self, delta: float, rho: float) -> float:
         """Return the smallest epsilon of releases whose levels add up to rho; rounded up."""
+        return CONVERSIONS[self.composition].epsilon(delta, rho * FLOAT_SLACK)
 
-    @abstractmethod
+    def joint_epsilon(self, delta: float, rho: float) -> float:
+        """Return the smallest epsilon of frames that are released together at levels that add up to rho; rounded up."""
+        return self.epsilon(delta, rho)
+
     def rho(self, epsilon: float, delta: float) -> float:
         """Return the largest rho to which levels of releases may add up for (epsilon, delta); rounded down."""
+        return CONVERSIONS[self.composition].rho(epsilon, delta) / FLOAT_SLACK
 
     def budget_rho(self, epsilon: float, delta: float) -> float:
         """Return the rho that an exact budget has for (epsilon, delta); rounded down."""

@@ -288,6 +288,7 @@ Unfit = Literal[
     "composition = gaussian",
     "running totals or buckets",
     "neither running totals nor buckets",
+    "quantiles",
 ]
 """What a query may have, or lack, that a mechanism does not go with. Of *all private keys* no number is enforced."""
 

@@ -178,9 +178,8 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
         check_relative_error(text, aggregates)
     if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
         _check_selection(source, keys, asked | measured_things(aggregates))
-    if options.bounding == "L2":
-        asked_of_l2 = asked | measured_things(aggregates)
-        refuse_combinations({"DISTINCT values or quantiles"}, asked_of_l2, text.hint, refusals)
+    if options.bounding == "L2" or options.mechanism:
+        _check_cells(text, asked | measured_things(aggregates))
     by_set = frames_of_sets(source, aggregates) if text.has_sets else (frames_by_keys(source, keys, aggregates),)
     extremes = auto_bounds(rows, by_set[0], text.clauses.select) if rows.asked else ()
     if rows.asked or (by_set[0] and "other_group" in asked):
@@ -248,6 +247,12 @@ def _check_selection(source: GroupedSource, keys: SelectKeys, asked: AbstractSet
     strategy = "OPTIONS (group_selection_strategy = GAUSSIAN_THRESHOLD)"
     cure = f"; for the keys with enough units, write {strategy}" if text.owner.rules.has_thresholds else ""
     refuse_combinations(things, asked, text.hint or text.clauses.select[0], text.refusals, by_threshold=cure)
+
+
+def _check_cells(text: SelectText, asked: AbstractSet[str]) -> None:
+    """Note quantiles and distinct values that do not go with bounding = L2, or with the mechanism."""
+    things = {"quantiles", "DISTINCT values or quantiles"} if text.options.bounding == "L2" else {"quantiles"}
+    refuse_combinations(things, asked, text.hint, text.refusals, mechanism=text.options.mechanism)
 
 
 def _check_single_units(text: SelectText) -> None:

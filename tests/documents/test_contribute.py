@@ -1,7 +1,7 @@
 """The how-to pages for contributors run as they are written: those of an aggregate, a mechanism, a front end, a kind.
 
-They show code that is not part of dpsql, so what they ask is in no golden file. The page of a query kind changes files
-of dpsql, so it runs in a copy.
+They show code that is not part of dpsql, so what they ask is in no golden file. The pages of a mechanism and of a query
+kind change files of dpsql, so they run in a copy.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,10 +21,13 @@ from tests.documents.page_runs import compared_run
 from tests.documents.pages import ROOT, Block, read_page
 
 FOLDER = ROOT / "docs" / "contribute"
-PAGES = ("aggregate.md", "mechanism.md", "front-end.md")
-KIND = "query-kind.md"
-KIND_FILES = {"model/query_kinds.py", "features/in_steps.py", "features/kinds.py", "plan/planner.py"}
-"""Files of dpsql that the page of a query kind changes."""
+PAGES = ("aggregate.md", "front-end.md")
+KIND, MECHANISM = "query-kind.md", "mechanism.md"
+CHANGED = {
+    KIND: {"model/query_kinds.py", "features/in_steps.py", "features/kinds.py", "plan/planner.py"},
+    MECHANISM: {"mechanism/laplace.py", "mechanism/registry.py"},
+}
+"""Files of dpsql that a page changes."""
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -34,7 +39,7 @@ def test_the_example_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pyte
 
 def test_every_page_with_code_is_run() -> None:
     pages = [read_page(path) for path in FOLDER.glob("*.md")]
-    assert {Path(page.name).name for page in pages if page.blocks} == {*PAGES, KIND}
+    assert {Path(page.name).name for page in pages if page.blocks} == {*PAGES, *CHANGED}
 
 
 def named_file(page: str, block: Block) -> str | None:
@@ -72,36 +77,49 @@ def run_in(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def with_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a folder with a copy of dpsql that has the kind of the page."""
-    folder = tmp_path_factory.mktemp("kind")
-    shutil.copytree(ROOT / "dpsql", folder / "dpsql")
-    (folder / "sample_data").symlink_to(ROOT / "sample_data")
-    page = (FOLDER / KIND).read_text(encoding="utf-8")
-    for block in read_page(FOLDER / KIND).blocks:
-        if path := named_file(page, block):
-            place(block, folder / path)
-    return folder
+def copy_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that makes a folder with a copy of dpsql that has what a page adds."""
+
+    @cache
+    def made(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("copy")
+        shutil.copytree(ROOT / "dpsql", folder / "dpsql")
+        (folder / "sample_data").symlink_to(ROOT / "sample_data")
+        page = (FOLDER / name).read_text(encoding="utf-8")
+        for block in read_page(FOLDER / name).blocks:
+            if path := named_file(page, block):
+                place(block, folder / path)
+        return folder
+
+    return made
 
 
-def test_the_kind_of_a_page_is_in_its_files_alone(with_kind: Path) -> None:
-    now = {path.relative_to(with_kind / "dpsql"): path for path in (with_kind / "dpsql").rglob("*.py")}
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_a_page_adds_is_in_its_files_alone(name: str, copy_of: Callable[[str], Path]) -> None:
+    folder = copy_of(name) / "dpsql"
+    now = {path.relative_to(folder): path for path in folder.rglob("*.py")}
     before = {path.relative_to(ROOT / "dpsql"): path for path in (ROOT / "dpsql").rglob("*.py")}
     changed = {
-        str(name)
-        for name in now.keys() | before.keys()
-        if name not in now or name not in before or now[name].read_bytes() != before[name].read_bytes()
+        str(file)
+        for file in now.keys() | before.keys()
+        if file not in now or file not in before or now[file].read_bytes() != before[file].read_bytes()
     }
-    assert changed == KIND_FILES
+    assert changed == CHANGED[name]
 
 
-def test_the_questions_of_the_page_are_answered(with_kind: Path) -> None:
-    page = (FOLDER / KIND).read_text(encoding="utf-8")
-    asked = [block for block in read_page(FOLDER / KIND).blocks if not named_file(page, block)]
-    assert [run_in(with_kind, "-c", block.text) for block in asked] == [block.output for block in asked]
-    assert asked
+@pytest.mark.parametrize("name", CHANGED)
+def test_the_questions_of_a_page_are_answered(name: str, copy_of: Callable[[str], Path]) -> None:
+    page = (FOLDER / name).read_text(encoding="utf-8")
+    asked = [block for block in read_page(FOLDER / name).blocks if not named_file(page, block)]
+    printed = run_in(copy_of(name), "-c", "\n".join(block.text for block in asked))
+    assert printed == "".join(block.output or "" for block in asked) != ""
 
 
-def test_the_kind_of_a_page_needs_nothing_else(with_kind: Path) -> None:
+def test_the_kind_of_a_page_needs_nothing_else(copy_of: Callable[[str], Path]) -> None:
     """It has a price, a plan, AUTO and half widths; its rows are read once, and each step is paid once."""
-    assert len(run_in(with_kind, "-m", "tests.documents.in_steps").split()) == 6
+    assert len(run_in(copy_of(KIND), "-m", "tests.documents.in_steps").split()) == 6
+
+
+def test_the_mechanism_of_a_page_is_of_its_law(copy_of: Callable[[str], Path]) -> None:
+    """Intervals cover what they say, lower levels are those of the law, and the epsilon is the pure one."""
+    assert len(run_in(copy_of(MECHANISM), "-m", "tests.documents.second_law").split()) == 6
