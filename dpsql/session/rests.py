@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, ROUND_UP, Context
 
-from dpsql.accounting.composition import CONVERSIONS, gaussian_epsilon
+from dpsql.accounting.composition import CONVERSIONS
 from dpsql.noise.kept_delta import converted_delta, kept_delta
 from dpsql.state import NANO_PER_RHO, PaidQuestion, Spent, Unit, rho_from_nano
 
@@ -44,7 +44,7 @@ class Rest:
             # such a question keeps a part of its delta for the imprecision of draws
             delta = converted_delta(delta, kept_delta(delta, rho))
         # the conversion rounds up
-        epsilon = gaussian_epsilon(delta, rho) * (1.0 - 1e-9)
+        epsilon = CONVERSIONS["gaussian"].epsilon(delta, rho) * (1.0 - 1e-9)
         return float(_TOLD_DIGITS.create_decimal(epsilon))
 
     def times(self, question: PaidQuestion) -> int:
