@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dpsql.errors import ReleaseError
 from dpsql.noise.entropy import Entropy, SystemEntropy
-from dpsql.noise.laws.law import Law
+from dpsql.noise.law import Law
 
 Integers = npt.NDArray[np.int64]
 

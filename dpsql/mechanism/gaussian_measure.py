@@ -29,7 +29,7 @@ from dpsql.mechanism.measure import FLOAT_SLACK, MISS, Grid, Level, Measure, Noi
 from dpsql.model.frame import NANO, Statistic
 from dpsql.noise.correlated_gaussian import CorrelatedGaussian, effective_tau, threshold_to_compare
 from dpsql.noise.entropy import NoiseSource
-from dpsql.noise.laws.gaussian import between, fall, rise, towards
+from dpsql.noise.gaussian_laws import between, fall, rise, towards
 from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 
 Floats = npt.NDArray[np.float64]
@@ -125,7 +125,7 @@ class GaussianMeasure(Measure):
     def half_width(self, noises: Sequence[Floats | float], roundings: int = 0, miss: float = MISS) -> Floats:
         """Return the half width of the interval of a normal number. See `Measure`."""
         sigma = reduce(np.hypot, [*noises, math.sqrt(roundings / 12.0)])
-        return np.asarray((_QUANTILES.get(miss / 2.0) or self.quantile(miss / 2.0)) * sigma, dtype=np.float64)
+        return np.asarray(self.quantile(miss / 2.0) * sigma, dtype=np.float64)
 
     def ratio_interval(
         self,

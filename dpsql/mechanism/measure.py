@@ -264,7 +264,7 @@ class Measure(ABC):
     def mean_above(self, size: npt.ArrayLike) -> Floats:
         """Return E[x; x > size] of noise x, in standard deviations."""
         # x T(x) and the integral of the tails T from there, by trapezoids; even, because noise is symmetric
-        places, sizes = _PLACES, np.abs(np.asarray(size, dtype=np.float64))
+        places, sizes = _PLACES, np.minimum(np.abs(np.asarray(size, dtype=np.float64)), _FARTHEST)
         tails = self.tail(places)
         steps = (tails[1:] + tails[:-1]) / 2.0 * np.diff(places)
         beyond = np.append(np.cumsum(steps[::-1])[::-1], 0.0)

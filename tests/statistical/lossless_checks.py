@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from dpsql.noise.laws.gaussian import CorrelatedGaussianLaw, GaussianLaw
-from dpsql.noise.laws.laplace import DiscreteLaplaceLaw, ExponentialLaw, LaplaceLaw
-from dpsql.noise.laws.law import Law, Values
-from dpsql.noise.laws.poisson import PoissonLaw, SkellamLaw
+from dpsql.noise.gaussian_laws import CorrelatedGaussianLaw, GaussianLaw
+from dpsql.noise.laplace_laws import DiscreteLaplaceLaw, ExponentialLaw, LaplaceLaw
+from dpsql.noise.law import Law, Values
+from dpsql.noise.poisson_laws import PoissonLaw, SkellamLaw
 from tests.deterministic_entropy import SeededEntropy
 
 Levels = tuple[Fraction, ...]

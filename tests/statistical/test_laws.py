@@ -15,9 +15,9 @@ import pytest
 
 from dpsql.errors import ReleaseError
 from dpsql.noise.entropy import Entropy
+from dpsql.noise.gaussian_laws import CorrelatedGaussianLaw, GaussianLaw
+from dpsql.noise.law import Law, Values
 from dpsql.noise.laws import LAWS
-from dpsql.noise.laws.gaussian import CorrelatedGaussianLaw, GaussianLaw
-from dpsql.noise.laws.law import Law, Values
 from tests.deterministic_entropy import SeededEntropy
 from tests.statistical.lossless_checks import (
     CASES,

@@ -62,11 +62,10 @@ ROOMS = (
         ("errors", "operations"),
         ("sqlglot",),
     ),
-    Room("noise", "draws of noise on arrays, and their laws", ("errors", "accounting"), ("numpy", "scipy")),
     Room(
-        "noise.laws",
-        "a file for each family of laws: draw, rise, bridge, step down",
-        ("errors", "accounting", "noise"),
+        "noise",
+        "draws of noise on arrays, and their laws: draw, rise, bridge, step down",
+        ("errors", "accounting"),
         ("numpy", "scipy"),
     ),
     Room(
@@ -81,7 +80,7 @@ ROOMS = (
     Room(
         "mechanism",
         "laws of noise and what they cost; presence counts: choice, calibration, guarantee",
-        ("errors", "accounting", "model", "noise", "noise.laws"),
+        ("errors", "accounting", "model", "noise"),
         ("numpy",),
     ),
     Room("plan.aggregates", "from aggregate calls to bounded statistics", (*READING, "bound"), ("sqlglot",)),
@@ -112,7 +111,7 @@ ROOMS = (
     Room(
         "cascade",
         "points of a statistic at many levels: the point that serves a reader, and new points",
-        (*NOUNS, "state", "noise", "noise.laws", "mechanism"),
+        (*NOUNS, "state", "noise", "mechanism"),
         ("numpy",),
     ),
     Room(

@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.accounting.skellam import skellam_renyi, skellam_renyi_bound
 from dpsql.errors import CalibrationError
-from dpsql.noise.laws.poisson import SkellamLaw
+from dpsql.noise.poisson_laws import SkellamLaw
 
 
 def by_definition(order: float, variance: float, shift: int) -> float:

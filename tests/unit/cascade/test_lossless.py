@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.cascade import LAWS, Cascade
 from dpsql.errors import CalibrationError, ReleaseError
-from dpsql.noise.laws.law import Law
+from dpsql.noise.law import Law
 from tests.deterministic_entropy import SeededEntropy
 
 EXACT = np.array([0, 5, 1000, 12], dtype=np.int64)

@@ -26,7 +26,7 @@ from dpsql.noise.correlated_gaussian import (
     effective_tau,
     threshold_to_compare,
 )
-from dpsql.noise.laws.gaussian import rise, towards
+from dpsql.noise.gaussian_laws import rise, towards
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from tests.deterministic_entropy import SeededEntropy
 

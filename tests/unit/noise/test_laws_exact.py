@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpsql.noise import refined_table
+from dpsql.noise import gaussian_laws as gaussian
+from dpsql.noise import lazy_jumps, refined_table
 from dpsql.noise.entropy import Entropy
-from dpsql.noise.laws import gaussian, lazy_jumps
-from dpsql.noise.laws.gaussian import GaussianLaw, between, fall, rise, unit_variance
-from dpsql.noise.laws.laplace import DiscreteLaplaceLaw, ExponentialLaw, LaplaceLaw
-from dpsql.noise.laws.law import Law
-from dpsql.noise.laws.lazy_jumps import split_weights, stay_chance
-from dpsql.noise.laws.poisson import PoissonLaw, SkellamLaw
+from dpsql.noise.gaussian_laws import GaussianLaw, between, fall, rise, unit_variance
+from dpsql.noise.laplace_laws import DiscreteLaplaceLaw, ExponentialLaw, LaplaceLaw
+from dpsql.noise.law import Law
+from dpsql.noise.lazy_jumps import split_weights, stay_chance
+from dpsql.noise.poisson_laws import PoissonLaw, SkellamLaw
 from tests.deterministic_entropy import SeededEntropy
 
 Values = NDArray[np.int64]
@@ -300,7 +300,7 @@ class Heard:
 def test_thinning_has_the_conditional_law(monkeypatch: pytest.MonkeyPatch, law: Law) -> None:
     """With the chances that the law uses, binomial mass = joint mass of two Poisson variates / mass of their sum."""
     heard = Heard()
-    monkeypatch.setattr("dpsql.noise.laws.poisson.thinned", heard)
+    monkeypatch.setattr("dpsql.noise.poisson_laws.thinned", heard)
     low, level, high = Fraction(1, 7), Fraction(1, 4), Fraction(1, 2)
     noise = np.array([3, 0, 5])
     law.bridge(noise, low, np.zeros(3, dtype=np.int64), high, level, SeededEntropy(1))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dpsql.errors import CalibrationError, ReleaseError
+from dpsql.noise.gaussian_laws import CorrelatedGaussianLaw, GaussianLaw
+from dpsql.noise.laplace_laws import DiscreteLaplaceLaw, ExponentialLaw, LaplaceLaw
+from dpsql.noise.law import Law
 from dpsql.noise.laws import LAWS
-from dpsql.noise.laws.gaussian import CorrelatedGaussianLaw, GaussianLaw
-from dpsql.noise.laws.laplace import DiscreteLaplaceLaw, ExponentialLaw, LaplaceLaw
-from dpsql.noise.laws.law import Law
-from dpsql.noise.laws.poisson import PoissonLaw, SkellamLaw
+from dpsql.noise.poisson_laws import PoissonLaw, SkellamLaw
 from tests.deterministic_entropy import SeededEntropy
 
 RHOS = (Fraction(1, 20), Fraction(1, 5), Fraction(1, 2))

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import ClassVar
 
 from dpsql.errors import CalibrationError
-from dpsql.noise.laws.law import require_level
-from dpsql.noise.laws.lazy_jumps import LazyJumps
+from dpsql.noise.law import require_level
+from dpsql.noise.lazy_jumps import LazyJumps
 from dpsql.noise.rounded_gaussian import exp_bounds
 
 _RATIO_BITS = 96

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from dpsql.noise.laws.gaussian import CorrelatedGaussianLaw, GaussianLaw
-from dpsql.noise.laws.laplace import DiscreteLaplaceLaw, ExponentialLaw, LaplaceLaw
-from dpsql.noise.laws.law import Law
-from dpsql.noise.laws.poisson import PoissonLaw, SkellamLaw
+from dpsql.noise.gaussian_laws import CorrelatedGaussianLaw, GaussianLaw
+from dpsql.noise.laplace_laws import DiscreteLaplaceLaw, ExponentialLaw, LaplaceLaw
+from dpsql.noise.law import Law
+from dpsql.noise.poisson_laws import PoissonLaw, SkellamLaw
 
 # Every law there is; tests/statistical/test_laws.py holds each to the same checks.
 LAWS: Mapping[str, Callable[..., Law]] = MappingProxyType(

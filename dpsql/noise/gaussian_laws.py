@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsql.errors import CalibrationError
 from dpsql.noise.entropy import Entropy
-from dpsql.noise.laws.law import Values, require_alike, require_level, require_order
+from dpsql.noise.law import Values, require_alike, require_level, require_order
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from dpsql.accounting.skellam import skellam_renyi_bound
 from dpsql.errors import CalibrationError
 from dpsql.noise.entropy import Entropy
-from dpsql.noise.laws.law import StepLaw, Values, require_level
+from dpsql.noise.law import StepLaw, Values, require_level
 from dpsql.noise.refined_table import LARGEST_MEAN, poisson, smaller_of_pair, thinned
 
 

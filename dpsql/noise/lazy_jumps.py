@@ -17,7 +17,7 @@ import numpy as np
 
 from dpsql.errors import ReleaseError
 from dpsql.noise.entropy import Entropy
-from dpsql.noise.laws.law import StepLaw, Values
+from dpsql.noise.law import StepLaw, Values
 from dpsql.noise.refined_table import RefinedTable, choice, coin, geometric_law
 
 # Where the first part of a sum that is split can lie.
