@@ -186,7 +186,7 @@ class Step:
         frame, among = self._frame(level_nano, held=True), self.found.among
         counted = added_up(average, frame.groups, linear_value(average.denominator, frame.values))
         norms = np.broadcast_to(norms_of(average, frame.groups, frame.histogram), counted.shape)[among]
-        of_sum, of_rows = (math.hypot(*linear_noises(one, frame.noise)) * norms for one in average.linears)
+        of_sum, of_rows = (np.hypot.reduce(linear_noises(one, frame.noise)) * norms for one in average.linears)
         common = average.numerator.centre * average.denominator.centre * (frame.noise[PRESENCE] * norms) ** 2
         least = np.sqrt(np.maximum(of_sum**2 - (common / of_rows) ** 2, 0.0))
         return Rows(counted[among], of_rows, least)
@@ -305,7 +305,7 @@ def _hidden_place(step: Step, levels: Sequence[int], place: int, target: Relativ
         later = step.noise(level_nano)
         units = threshold + step.ahead * math.sqrt(max(now**2 - later[PRESENCE] ** 2, 0.0))
         sigmas = [
-            max(math.hypot(*linear_noises(linear, later)) for linear in one.value.linears) for one in step.estimates
+            max(np.hypot.reduce(linear_noises(linear, later)) for linear in one.value.linears) for one in step.estimates
         ]
         return all(
             quantile_of(target) * sigma <= target.error * most * units

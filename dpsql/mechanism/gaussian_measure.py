@@ -57,6 +57,12 @@ class GaussianMeasure(Measure):
     composition: str
     shows_origin: bool = False
 
+    def joint_epsilon(self, delta: float, rho: float) -> float:
+        """Return the epsilon of one Gaussian release at rho, or that of zCDP."""
+        if self.composition == "zcdp":
+            return self.epsilon(delta, rho)
+        return gaussian.epsilon(delta, math.sqrt(2.0 * rho) * FLOAT_SLACK, 1.0)
+
     def rho(self, epsilon: float, delta: float) -> float:
         """Return the largest rho to which levels may add up: exact for Gaussian noise, by zCDP for discrete."""
         if self.composition == "zcdp":

@@ -171,7 +171,7 @@ def joint_guarantee(parts: Sequence[ShownFrame], request: Request) -> tuple[floa
     if request.epsilon is not None:
         room = converted - ROOM * measure.imprecision_at(draws, request.epsilon)
         converted = room if room > 0.0 else converted
-    epsilon = measure.epsilon(converted, rho)
+    epsilon = measure.joint_epsilon(converted, rho)
     imprecision = measure.imprecision_at(draws, epsilon)
     total = math.fsum([converted, *(part.threshold_delta for part in parts), imprecision])
     return epsilon, min(1.0, total * (1.0 + 2.0**-50))

@@ -135,6 +135,10 @@ class Measure(ABC):
         """Return the smallest epsilon of releases whose levels add up to rho; rounded up."""
         return CONVERSIONS[self.composition].epsilon(delta, rho * FLOAT_SLACK)
 
+    def joint_epsilon(self, delta: float, rho: float) -> float:
+        """Return the smallest epsilon of frames that are released together at levels that add up to rho; rounded up."""
+        return self.epsilon(delta, rho)
+
     def rho(self, epsilon: float, delta: float) -> float:
         """Return the largest rho to which levels of releases may add up for (epsilon, delta); rounded down."""
         return CONVERSIONS[self.composition].rho(epsilon, delta) / FLOAT_SLACK

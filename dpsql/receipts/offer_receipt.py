@@ -95,7 +95,7 @@ def column_receipts(
             l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
         largest = norms_of(value, query.groups, histogram).max(initial=0.0)
         noises = [largest * one for one in linear_noises(value.linear, noise)]
-        sigma = math.hypot(*noises, math.sqrt(rounded / 12.0))
+        sigma = float(np.hypot.reduce([*noises, math.sqrt(rounded / 12.0)]))
         half_width = float(histogram.measure.half_width(noises, rounded, miss))
         interval, linf = statistic.interval, statistic.radius * frame.finer_per_group
         found.append(ColumnReceipt(name, estimate.name, interval, linf, l2, sigma, half_width, statistic.lattice))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
+
 Floats = npt.NDArray[np.float64]
 
 SHARE = 0.05
@@ -27,6 +29,8 @@ LOW_MISS = 0.05
 """Probability with which a lower end may be too high."""
 HIGH_MISS = 0.0125
 """Probability with which each of two upper ends may be too low; both hold together with 97.5 %."""
+LOW, HIGH = GAUSSIAN.quantile(LOW_MISS), GAUSSIAN.quantile(HIGH_MISS)
+"""Standard deviations at which these ends are. Noise of another law is told as Gaussian noise that has its ends."""
 _UNEVEN = 1.5
 """A group may lack so many times the mean share; with this, the noise in the shown numbers is covered too."""
 LEAST_CUT_OF_ROWS = 0
@@ -61,13 +65,12 @@ class LeftOut:
 
     Attributes:
         value: the noisy number.
-        sigma: its standard deviation.
+        sigma: standard deviation of its noise; of another law than the Gaussian one, that of Gaussian noise whose ends
+            are no nearer.
         shown: sum of the numbers that it is compared with, over its groups.
         shown_sigma: standard deviation of their noise.
         cut: most with which one unit counts in it.
         groups: number of its groups.
-        low_quantile: standard deviations between the noisy number and its lower end: those of `LOW_MISS`.
-        high_quantile: the same of its upper end: those of `HIGH_MISS`.
         is_of_shown: whether the answer can show all of these groups.
 
     """
@@ -78,8 +81,6 @@ class LeftOut:
     shown_sigma: float
     cut: float
     groups: int
-    low_quantile: float
-    high_quantile: float
     is_of_shown: bool = True
 
     @property
@@ -104,12 +105,12 @@ class LeftOut:
         *Guarantee*: it exceeds what is truly left out of these groups with a probability of at most 5 %, given all that
         was released before. *Source*: docs/proofs/left-out.md, Theorem 5.
         """
-        return max(0.0, self.value - self.low_quantile * self.sigma)
+        return max(0.0, self.value - LOW * self.sigma)
 
     @property
     def most(self) -> float:
         """Return the upper end of what is left out, 0 or more, of units of which at most the cut is left out."""
-        return max(0.0, self.value + self.high_quantile * self.sigma)
+        return max(0.0, self.value + HIGH * self.sigma)
 
     @property
     def could_be(self) -> float | None:
@@ -126,7 +127,7 @@ class LeftOut:
         """Return the factor of an upper end, 1 or more; NaN if the shown numbers are too small to compare with."""
         if not self.is_clear:
             return math.nan
-        return max(1.0, 1.0 + _UNEVEN * (self.value + self.high_quantile * self.sigma) / self.shown)
+        return max(1.0, 1.0 + _UNEVEN * (self.value + HIGH * self.sigma) / self.shown)
 
     def estimated(self, values: Floats) -> Floats:
         """Return the numbers without their bounds, never below the numbers."""

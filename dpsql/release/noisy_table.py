@@ -23,7 +23,7 @@ from dpsql.model.private_query import Buckets
 from dpsql.pictures.tables import digits_of
 from dpsql.release.coverage import Kept, Share, kept_of
 from dpsql.release.estimates import COLUMNS, EstimatedColumn, Floats, linear_value
-from dpsql.release.left_out import HIGH_MISS, LOW_MISS, LeftOut
+from dpsql.release.left_out import HIGH, HIGH_MISS, LOW, LOW_MISS, LeftOut
 from dpsql.release.offer import Offer
 from dpsql.release.points import ShownFrame, served_point, stored_keys
 from dpsql.release.top_rows import factors_of_rows
@@ -118,20 +118,18 @@ def left_out_numbers(offer: Offer, shown: Integers, side_table: SideTable) -> di
 
     """
     found, measure = {}, offer.histogram.measure
+    wider = max(measure.quantile(LOW_MISS) / LOW, measure.quantile(HIGH_MISS) / HIGH)
     for serving in offer.left_out:
         point, covered = served_point(serving, side_table), serving.level.statistic.covered
         measured = side_table.measured_groups(point.statistic_hash, point.rho_nano)
         if covered is None or measured is None:
             raise AssertionError("a number of rows left out is stored with its groups")
         cut = math.ldexp(1.0, measured.cut_exponent)
-        value, sigma = float(point.noisy_values[0]) * cut, point.sigma * cut
+        value, sigma = float(point.noisy_values[0]) * cut, point.sigma * cut * wider
         ids, total = measured.key_ids, len(served_point(offer.presence, side_table).values)
         groups = total if ids is None else len(ids)
         is_of_shown = len(shown) == total if ids is None else bool(np.isin(ids, shown).all())
-        low, high = measure.quantile(LOW_MISS), measure.quantile(HIGH_MISS)
-        found[covered] = LeftOut(
-            value, sigma, measured.shown, measured.shown_sigma, cut, groups, low, high, is_of_shown=is_of_shown
-        )
+        found[covered] = LeftOut(value, sigma, measured.shown, measured.shown_sigma, cut, groups, is_of_shown)
     return found
 
 

@@ -142,14 +142,11 @@ def _column_of(data: Mapping[str, Any]) -> ColumnReceipt:
     return ColumnReceipt(**known)
 
 
-_BEFORE = {"low_quantile": 1.6448536269514722, "high_quantile": 2.241402727604947}
-"""Members of rows left out that a server of before does not send: it has Gaussian noise alone."""
-
-
 def _left_out_of(data: Mapping[str, Any]) -> LeftOutReceipt:
     known = _scalars(LeftOutReceipt, {name: one for name, one in data.items() if name not in ("columns", "found")})
-    found = LeftOut(**{**_BEFORE, **_scalars(LeftOut, data["found"])})
-    return LeftOutReceipt(**known, columns=tuple(map(str, data["columns"])), found=found)
+    return LeftOutReceipt(
+        **known, columns=tuple(map(str, data["columns"])), found=LeftOut(**_scalars(LeftOut, data["found"]))
+    )
 
 
 def to_arrow(result: Result) -> bytes:

@@ -10,13 +10,12 @@ import pytest
 
 from dpsql.features.target_missing import Missing
 from dpsql.features.target_rule import upper_quantile
-from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.model.estimates import UNITS, Estimate, Linear, Ratio, Sum, ValueBounds
 from dpsql.model.frame import NANO, PRESENCE, Bounding, Frame, PublicKeys, Statistic
 from dpsql.model.private_query import EachKey, Finish, FrameQuery, OutputColumn, Request
 from dpsql.model.query_kinds import RelativeError
 from dpsql.model.rows import Key, Rows, RowsSql
-from dpsql.release.left_out import HIGH_MISS, LOW_MISS, LeftOut
+from dpsql.release.left_out import HIGH, LeftOut
 from tests.target_walks import COSTS, Groups
 
 TARGET = RelativeError(0.1, 0.9, 0.95)
@@ -37,9 +36,8 @@ PEOPLE, NUMBER, AVERAGE = range(3)
 SIGMA = 1e-3
 EXACT = {one: np.array([value]) for one, value in ((PRESENCE, 300.0), (ROWS, 400.0), (WITH_COST, 400.0), (COSTS, 16e3))}
 STEP = Groups(ESTIMATES, EXACT, dict.fromkeys(EXACT, SIGMA)).exact_step(NANO)
-Z_LOW, Z_HIGH = GAUSSIAN.quantile(LOW_MISS), GAUSSIAN.quantile(HIGH_MISS)
-FOUND = LeftOut(0.0, 10.0, 400.0, 1.0, 1.0, 1, Z_LOW, Z_HIGH)
-MOST = Z_HIGH * 10.0
+FOUND = LeftOut(0.0, 10.0, 400.0, 1.0, 1.0, 1)
+MOST = HIGH * 10.0
 SHARE = MOST / (400.0 + MOST)
 
 

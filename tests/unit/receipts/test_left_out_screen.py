@@ -18,7 +18,7 @@ from dpsql.receipts.screen import MOST_CHARACTERS, MOST_LINES
 from dpsql.release.left_out import LeftOut, LeftOutReceipt
 from tests.unit.receipts.test_screen import MISSED, NOTE, RECEIPT, UNBOUNDED, WIDTH, coverage, lines, of_column
 
-FIRES = LeftOut(57_431.0, 8_000.0, 212_000.0, 900.0, 4096.0, 212, 1.644854, 2.241403)
+FIRES = LeftOut(57_431.0, 8_000.0, 212_000.0, 900.0, 4096.0, 212)
 QUIET = replace(FIRES, value=3_000.0)
 UNCLEAR = replace(FIRES, shown=3_000.0)
 ELSEWHERE = replace(FIRES, groups=40, is_of_shown=False)

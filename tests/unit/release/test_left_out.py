@@ -14,13 +14,11 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import norm
 
-from dpsql.mechanism.gaussian_measure import GAUSSIAN
-from dpsql.release.left_out import CLEAR, HIGH_MISS, LOW_MISS, SHARE, SURE, LeftOut, cut_exponent
+from dpsql.release.left_out import CLEAR, HIGH, LOW, SHARE, SURE, LeftOut, cut_exponent
 
 Floats = npt.NDArray[np.float64]
 RELEASES = 8_000
-Z_LOW, Z_HIGH = GAUSSIAN.quantile(LOW_MISS), GAUSSIAN.quantile(HIGH_MISS)
-FOUND = LeftOut(200.0, 50.0, 1_000.0, 40.0, 16.0, 10, Z_LOW, Z_HIGH)
+FOUND = LeftOut(200.0, 50.0, 1_000.0, 40.0, 16.0, 10)
 
 
 def _nearest(wanted: float) -> int:
@@ -94,7 +92,7 @@ def test_ends_are_never_below_the_bounded_numbers() -> None:
 
 
 def test_what_could_be_left_out_is_a_part_of_the_whole() -> None:
-    most = 200.0 + Z_HIGH * 50.0
+    most = 200.0 + HIGH * 50.0
     assert FOUND.could_be == pytest.approx(most / (1_000.0 + most))
 
 
@@ -125,10 +123,10 @@ def test_the_lower_end_is_too_high_in_a_twentieth_of_releases_at_most(theta: flo
     most = 0.05 + 4.0 * math.sqrt(0.05 * 0.95 / RELEASES)
     assert _share(releases, lambda one: one.least > 50.0 * theta) <= most
     smaller = [replace(one, sigma=0.8 * one.sigma) for one in releases]
-    assert _share(smaller, lambda one: one.value - Z_LOW * one.sigma > 50.0 * theta) > most
+    assert _share(smaller, lambda one: one.value - LOW * one.sigma > 50.0 * theta) > most
     # printed and wrong: what the rule silences is never wrong
     printed = _share(releases, lambda one: one.is_too_low and one.least > 50.0 * theta)
-    assert printed <= norm.cdf(-max(Z_LOW, SURE - theta)) + (most - 0.05)
+    assert printed <= norm.cdf(-max(LOW, SURE - theta)) + (most - 0.05)
 
 
 def _misses(groups: int, times_noise: float, left_out: float, *, has_margin: bool = True) -> float:
@@ -150,10 +148,10 @@ def _misses(groups: int, times_noise: float, left_out: float, *, has_margin: boo
         shown = kept + own + math.sqrt(groups - 1) * rest
         cut = 2.0 ** cut_exponent(shown, shown_sigma, 1.0 / math.sqrt(2.0 * rho), SHARE, -30, 60)
         sigma = cut / math.sqrt(2.0 * rho)
-        found = LeftOut(left_out * kept + sigma * noise, sigma, shown, shown_sigma, cut, groups, Z_LOW, Z_HIGH)
-        high = float(found.upper_ends(np.array([number + Z_HIGH]))[0])
+        found = LeftOut(left_out * kept + sigma * noise, sigma, shown, shown_sigma, cut, groups)
+        high = float(found.upper_ends(np.array([number + HIGH]))[0])
         if not has_margin:
-            high = (number + Z_HIGH) * (1.0 + found.value / shown)
+            high = (number + HIGH) * (1.0 + found.value / shown)
         missed += found.is_clear and not number - 1.96 <= kept / groups * (1.0 + left_out) <= high
     return missed / (RELEASES // 2)
 

@@ -19,7 +19,7 @@ from dpsql.receipts.result import Result
 from dpsql.release.left_out import LeftOut, LeftOutReceipt
 from tests.unit.receipts.test_screen import MISSED, RECEIPT, of_column
 
-FIRES = LeftOut(57_431.0, 8_000.0, 212_000.0, 900.0, 4096.0, 212, 1.644854, 2.241403)
+FIRES = LeftOut(57_431.0, 8_000.0, 212_000.0, 900.0, 4096.0, 212)
 LOW = LeftOutReceipt(("n", "m"), "rows", "visitor", FIRES)
 QUIET = replace(LOW, found=replace(FIRES, value=3_000.0))
 TABLE = pa.table(

@@ -13,10 +13,9 @@ import pytest
 
 from dpsql import errors
 from dpsql.errors import BudgetError, DpsqlError, ParseError, Refusal, RemoteError, Span, UnsupportedQueryError
-from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.receipts.layout import Layout
 from dpsql.receipts.receipt import SetReceipt
-from dpsql.release.left_out import HIGH_MISS, LOW_MISS, LeftOut, LeftOutReceipt
+from dpsql.release.left_out import LeftOut, LeftOutReceipt
 from dpsql.remote.wire import error_of, error_to_json, receipt_of, result_of, scalar_of, to_arrow, to_json
 from dpsql.session import ColumnReceipt, Receipt, Result
 
@@ -115,7 +114,7 @@ LEFT_OUT = LeftOutReceipt(
     ("n", "m"),
     "rows",
     "patient",
-    LeftOut(-1.5, 0.1 + 0.2, 0.0, math.inf, 2.0**60, 3, 1.5, 2.5, is_of_shown=False),
+    LeftOut(-1.5, 0.1 + 0.2, 0.0, math.inf, 2.0**60, 3, is_of_shown=False),
     is_amount=True,
 )
 LACKING = replace(
@@ -131,15 +130,6 @@ def test_receipts_of_other_versions_have_nothing_of_rows_left_out() -> None:
     assert receipt_of({**sent, "left_out": [newer]}).left_out == (LEFT_OUT,)
     with pytest.raises(KeyError):
         receipt_of({**sent, "left_out": [{"of": "rows"}]})
-
-
-def test_rows_left_out_of_a_server_without_quantiles_have_gaussian_noise() -> None:
-    sent = json.loads(json.dumps(to_json(LACKING), allow_nan=False))
-    found = sent["left_out"][0]["found"]
-    del found["low_quantile"], found["high_quantile"]
-    (read,) = receipt_of(sent).left_out
-    quantiles = GAUSSIAN.quantile(LOW_MISS), GAUSSIAN.quantile(HIGH_MISS)
-    assert (read.found.low_quantile, read.found.high_quantile) == quantiles
 
 
 @pytest.mark.parametrize("receipt", [RECEIPT, WHOLE, LACKING])
