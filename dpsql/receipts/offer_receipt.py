@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from dpsql.cascade.serving import Serving
 from dpsql.mechanism.calibrate import ROOM, levels_of
 from dpsql.mechanism.histogram import Histogram
