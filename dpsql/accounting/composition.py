@@ -1,11 +1,13 @@
-"""Conversions between the rho of all releases of a unit and epsilon: one pair of functions for each composition.
+"""Conversions between the amounts of all releases of a unit and epsilon: one pair of functions for each composition.
 
-A unit has one composition, which its policy fixes before the first charge. Both are proved in `docs/proofs/ledger.md`,
-for histories whose levels add up to at most rho, however each level was chosen by earlier answers.
+A unit has one composition, which its policy fixes before the first charge. All are proved in `docs/proofs/ledger.md`,
+for histories whose levels add up to at most an amount, however each level was chosen by earlier answers. An amount is a
+rho of zCDP, or an epsilon if the composition is ``pure``.
 
 - ``gaussian``: Theorem 2. Every release is a Gaussian shift of its level, so all of them cost what one shift of length
   sqrt(2 rho) costs. It is exact: no smaller epsilon holds.
 - ``zcdp``: every release is zCDP at its level, as discrete noise is. The optimal conversion holds for any such noise.
+- ``pure``: every release is epsilon-differentially private at its level, with a delta of 0. Levels add up.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from dpsql.accounting import gaussian, zcdp
 from dpsql.accounting.profile import require_finite, within_floats
 
+Composition = Literal["gaussian", "zcdp", "pure"]
+"""Ways in which the levels of releases add up."""
 _UP = 1.0 + 2.0**-50
 
 
@@ -74,8 +79,9 @@ def gaussian_rho(epsilon: float, delta: float) -> float:
     return 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 * (1.0 - 2.0**-45)
 
 
-CONVERSIONS: Mapping[str, Conversion] = {
+CONVERSIONS: Mapping[Composition, Conversion] = {
     "gaussian": Conversion(gaussian_epsilon, gaussian_rho),
     "zcdp": Conversion(zcdp.epsilon, zcdp.rho),
+    "pure": Conversion(lambda _, amount: amount, lambda epsilon, _: epsilon),
 }
 """The conversion of each composition that a unit may have."""

@@ -10,7 +10,7 @@ import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dpsql.features.target_picked import PickedRows
 from dpsql.mechanism.gaussian_walks import INTERVALS, QUANTILES, entry
 from dpsql.mechanism.measure import MISS, miss_of
-from dpsql.model.estimates import WHOLE, BoundedValue, Estimate, NoValue, Ratio, Sum
+from dpsql.model.estimates import WHOLE, BoundedValue, Estimate, Linear, NoValue, Ratio, Sum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
@@ -186,7 +186,7 @@ class Step:
         frame, among = self._frame(level_nano, held=True), self.found.among
         counted = added_up(average, frame.groups, linear_value(average.denominator, frame.values))
         norms = np.broadcast_to(norms_of(average, frame.groups, frame.histogram), counted.shape)[among]
-        of_sum, of_rows = (np.hypot.reduce(linear_noises(one, frame.noise)) * norms for one in average.linears)
+        of_sum, of_rows = (_deviation(one, frame.noise) * norms for one in average.linears)
         common = average.numerator.centre * average.denominator.centre * (frame.noise[PRESENCE] * norms) ** 2
         least = np.sqrt(np.maximum(of_sum**2 - (common / of_rows) ** 2, 0.0))
         return Rows(counted[among], of_rows, least)
@@ -304,15 +304,18 @@ def _hidden_place(step: Step, levels: Sequence[int], place: int, target: Relativ
     def may_be(level_nano: int) -> bool:
         later = step.noise(level_nano)
         units = threshold + step.ahead * math.sqrt(max(now**2 - later[PRESENCE] ** 2, 0.0))
-        sigmas = [
-            max(np.hypot.reduce(linear_noises(linear, later)) for linear in one.value.linears) for one in step.estimates
-        ]
+        sigmas = [max(_deviation(linear, later) for linear in one.value.linears) for one in step.estimates]
         return all(
             quantile_of(target) * sigma <= target.error * most * units
             for sigma, most in zip(sigmas, bounds, strict=True)
         )
 
     return bisect.bisect_left(range(place + 1, len(levels)), True, key=lambda one: may_be(levels[one])) + place
+
+
+def _deviation(linear: Linear, noise: Mapping[Statistic, float]) -> float:
+    """Return the standard deviation of a linear value."""
+    return float(reduce(np.hypot, [one.sigma for one in linear_noises(linear, noise)]))
 
 
 def _most_of_a_unit(estimate: Estimate) -> float:

@@ -183,7 +183,8 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
     rho, is_count = rho_nano / NANO, statistic == PRESENCE
     try:
         sigma = histogram.sigma(rho) if is_count else histogram.sum_sigma(statistic, rho)
-        histogram.measure.require(Grid(statistic.noise_exponent, histogram.shape if is_count else None), sigma)
+        grid = Grid(statistic.noise_exponent, statistic.lattice_exponent, histogram.shape if is_count else None)
+        histogram.measure.require(grid, sigma)
     except CalibrationError:
         raise CalibrationError(
             f"{histogram.measure.amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups} needs "

@@ -81,7 +81,7 @@ CORRELATED_GAUSSIAN = HistogramMechanism(
     name="correlated_gaussian",
     word="CORRELATED_GAUSSIAN",
     sentence="correlated Gaussian noise on every public key: part of it is common to all keys",
-    without=frozenset({"private keys", "bounding = L2", "running totals or buckets"}),
+    without=frozenset({"private keys", "bounding = L2", "running totals or buckets", "composition = pure"}),
     least_keys=2,
     histogram=_histogram,
 )

@@ -75,14 +75,16 @@ CSH = HistogramMechanism(
     name="csh",
     word="CSH",
     sentence="correlated stability histogram: noise, part of it common to all keys, then a threshold",
-    without=frozenset({"public keys", "all private keys", "sketch", "GROUPING SETS", "bounding = L2", "AUTO"}),
+    without=frozenset(
+        {"public keys", "all private keys", "sketch", "GROUPING SETS", "bounding = L2", "AUTO", "composition = pure"}
+    ),
     histogram=_histogram,
 )
 MISRA_GRIES = HistogramMechanism(
     name="csh",
     word="MISRA_GRIES",
     sentence=CSH.sentence,
-    without=frozenset({"public keys", "no sketch", "GROUPING SETS", "bounding = L2", "AUTO"}),
+    without=frozenset({"public keys", "no sketch", "GROUPING SETS", "bounding = L2", "AUTO", "composition = pure"}),
     histogram=_histogram,
 )
 

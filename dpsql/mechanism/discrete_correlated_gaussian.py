@@ -104,7 +104,16 @@ DISCRETE_CORRELATED_GAUSSIAN = HistogramMechanism(
     name="discrete_correlated_gaussian",
     word="DISCRETE_CORRELATED_GAUSSIAN",
     sentence="correlated discrete Gaussian noise on every public key",
-    without=frozenset({"private keys", "bounding = L2", "running totals or buckets", "AUTO", "composition = gaussian"}),
+    without=frozenset(
+        {
+            "private keys",
+            "bounding = L2",
+            "running totals or buckets",
+            "AUTO",
+            "composition = gaussian",
+            "composition = pure",
+        }
+    ),
     is_offered=False,
     histogram=_histogram,
 )

@@ -85,7 +85,7 @@ FACTORISED_GAUSSIAN = HistogramMechanism(
     name="factorised_gaussian",
     word="FACTORISED_GAUSSIAN",
     sentence="Gaussian noise on partial sums of public keys, from which totals and values are read",
-    without=frozenset({"private keys", "bounding = L2", "neither running totals nor buckets"}),
+    without=frozenset({"private keys", "bounding = L2", "neither running totals nor buckets", "composition = pure"}),
     noises_totals=True,
     histogram=_histogram,
 )

@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from dpsql.accounting import gaussian, zcdp
 from dpsql.accounting.best_point import best_point
-from dpsql.accounting.composition import gaussian_rho
+from dpsql.accounting.composition import Composition, gaussian_rho
 from dpsql.accounting.profile import Profile, smallest_epsilon, smallest_query_threshold, smallest_threshold
 from dpsql.mechanism.histogram import NOTHING_MOVED, Histogram, Moved, Shares
-from dpsql.mechanism.measure import FLOAT_SLACK, MISS, Grid, Level, Measure, NoisyHistogram, Placed
+from dpsql.mechanism.measure import FLOAT_SLACK, MISS, Grid, Level, Measure, NoisyHistogram, Placed, Term
 from dpsql.model.frame import NANO, Statistic
 from dpsql.noise.correlated_gaussian import CorrelatedGaussian, effective_tau, threshold_to_compare
 from dpsql.noise.entropy import NoiseSource
@@ -54,7 +54,7 @@ class GaussianMeasure(Measure):
     their draws. *Source*: docs/proofs/ledger.md, Theorem 2; Bun and Steinke 2016, Proposition 1.6 and Lemma 2.3.
     """
 
-    composition: str
+    composition: Composition
     shows_origin: bool = False
 
     def joint_epsilon(self, delta: float, rho: float) -> float:
@@ -128,9 +128,9 @@ class GaussianMeasure(Measure):
         """
         return _QUANTILES.get(miss) or -NormalDist().inv_cdf(miss)
 
-    def half_width(self, noises: Sequence[Floats | float], roundings: int = 0, miss: float = MISS) -> Floats:
+    def half_width(self, noises: Sequence[Term], roundings: int = 0, miss: float = MISS) -> Floats:
         """Return the half width of the interval of a normal number. See `Measure`."""
-        sigma = reduce(np.hypot, [*noises, math.sqrt(roundings / 12.0)])
+        sigma = reduce(np.hypot, [*(one.sigma for one in noises), math.sqrt(roundings / 12.0)])
         return np.asarray(self.quantile(miss / 2.0) * sigma, dtype=np.float64)
 
     def ratio_interval(

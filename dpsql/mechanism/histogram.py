@@ -212,7 +212,7 @@ class Histogram(ABC):
 
     def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
         """Add noise to what is noised of the counts, and to the floor; without noise it is a constant of the policy."""
-        noise = self.measure.draw(Grid(-GRID_BITS, self.shape), sigma, len(exact), source)
+        noise = self.measure.draw(Grid(-GRID_BITS, 0, self.shape), sigma, len(exact), source)
         return NoisyHistogram(self.spread(exact, GRID_BITS) + noise.values, (floor << GRID_BITS) + noise.floor)
 
     def draws_of(self, statistics: Iterable[Statistic]) -> int:

@@ -127,13 +127,13 @@ GAUSSIAN = HistogramMechanism(
     name="gaussian",
     word="GAUSSIAN",
     sentence="Gaussian noise on every public key",
-    without=frozenset({"private keys"}),
+    without=frozenset({"private keys", "composition = pure"}),
     histogram=own_noise,
 )
 GSHM = HistogramMechanism(
     name=THRESHOLD,
     word="GSHM",
     sentence="Gaussian sparse histogram: noise, then a threshold on the count of units",
-    without=frozenset({"public keys", "sketch"}),
+    without=frozenset({"public keys", "sketch", "composition = pure"}),
     histogram=own_noise,
 )

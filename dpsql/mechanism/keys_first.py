@@ -18,7 +18,9 @@ KEYS_FIRST = HistogramMechanism(
     name=NAME,
     word="KEYS_FIRST",
     sentence="Gaussian noise on every selected key",
-    without=frozenset({"public keys", "sketch", "GROUPING SETS", "running totals or buckets", "quantiles"}),
+    without=frozenset(
+        {"public keys", "sketch", "GROUPING SETS", "running totals or buckets", "quantiles", "composition = pure"}
+    ),
     is_offered=False,
     histogram=own_noise,
 )

@@ -10,12 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting.composition import CONVERSIONS
+from dpsql.accounting.composition import CONVERSIONS, Composition
 from dpsql.errors import CalibrationError
 from dpsql.model.frame import NANO, Statistic
 from dpsql.noise.entropy import NoiseSource
@@ -77,13 +77,33 @@ class Grid:
     """The numbers that a statistic's noise is drawn on.
 
     Attributes:
-        exponent: noise is in steps of 2**exponent of a unit.
+        exponent: noise is stored in steps of 2**exponent of a unit.
+        lattice_exponent: values are in steps of 2**lattice_exponent of a unit, which are no smaller.
         shape: of the noise that keys share; None of every statistic but a presence count.
 
     """
 
     exponent: int
+    lattice_exponent: int
     shape: Shape | None = None
+
+    @property
+    def shift(self) -> int:
+        """Places between a step of the noise and one of the values."""
+        return self.lattice_exponent - self.exponent
+
+
+class Term(NamedTuple):
+    """A draw as it is in a sum, with its weight.
+
+    Attributes:
+        sigma: its standard deviation.
+        step: its noise is a multiple of this; 0 if it is of no number.
+
+    """
+
+    sigma: Floats | float
+    step: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +137,8 @@ class Measure(ABC):
     independent of each other.
 
     Attributes:
-        composition: of a unit whose budget can pay for such noise, beside every one that adds up more carefully; a key
-            of `accounting.composition.CONVERSIONS`.
+        composition: how its levels add up; a key of `accounting.composition.CONVERSIONS`. The budget of a unit pays for
+            noise that adds up as the unit's does, and in a ``zcdp`` unit for Gaussian noise, too.
         shows_origin: whether a count that was made of a higher level tells of that level, by its lattice.
         amount: word for a level in messages.
         rises: whether a higher level is made of a lower one and a fresh release at the difference of both. If not, the
@@ -126,7 +146,7 @@ class Measure(ABC):
 
     """
 
-    composition: str
+    composition: Composition
     shows_origin: bool
     amount: ClassVar[str] = "rho"
     rises: ClassVar[bool] = True
@@ -208,19 +228,19 @@ class Measure(ABC):
         It is one end, and ``miss`` is below 1/2.
         """
 
-    def half_width(self, noises: Sequence[Floats | float], roundings: int = 0, miss: float = MISS) -> Floats:
+    def half_width(self, noises: Sequence[Term], roundings: int = 0, miss: float = MISS) -> Floats:
         """Return a number that the size of a sum of draws exceeds with a probability of at most ``miss``.
 
         *Guarantee*: each of n draws exceeds its quantile with at most 1/n of the probability (Bonferroni 1936).
 
         Args:
-            noises: standard deviation of each draw as it stands in the sum.
+            noises: the draws as they are in the sum.
             roundings: roundings to whole numbers in the sum, by at most 1/2 each.
             miss: a probability.
 
         """
         largest = self.quantile(miss / 2.0 / len(noises))
-        return np.asarray(largest * sum(np.abs(noise) for noise in noises) + roundings / 2.0, dtype=np.float64)
+        return np.asarray(largest * sum(one.sigma for one in noises) + roundings / 2.0, dtype=np.float64)
 
     def ratio_interval(
         self,
@@ -244,11 +264,11 @@ class Measure(ABC):
         Shapes: (groups,) of each array and of both results.
         """
         top, bottom = ratio
-        clear = bottom > wider * self.half_width([below for _, below in noises])
+        clear = bottom > wider * self.half_width([Term(np.abs(below)) for _, below in noises])
         safe = np.where(clear, bottom, 1.0)
 
         def is_left_out(quotient: Floats) -> npt.NDArray[np.bool_]:
-            width = self.half_width([above - quotient * below for above, below in noises])
+            width = self.half_width([Term(np.abs(above - quotient * below)) for above, below in noises])
             return np.asarray(np.abs(top - quotient * safe) > wider * width)
 
         ends = []

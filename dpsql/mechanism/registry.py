@@ -21,6 +21,7 @@ from dpsql.mechanism.histogram import Histogram, HistogramMechanism, count_sigma
 from dpsql.mechanism.independent_gaussian import GAUSSIAN, GSHM
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.keys_first import KEYS_FIRST
+from dpsql.mechanism.laplace import LAPLACE
 from dpsql.mechanism.measure import Shape
 from dpsql.mechanism.too_little import too_little
 from dpsql.model.estimates import RunningTotal
@@ -39,6 +40,7 @@ MECHANISMS: tuple[HistogramMechanism, ...] = (
     CSH,
     MISRA_GRIES,
     KEYS_FIRST,
+    LAPLACE,
 )
 
 

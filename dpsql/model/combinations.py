@@ -24,7 +24,9 @@ Known = Literal[
     "a mechanism without GROUPING SETS", "a mechanism without AUTO", "a mechanism without bounding = L2",
     "a mechanism without public keys", "a mechanism without private keys",
     "a mechanism without running totals or buckets", "a mechanism without quantiles", "composition = gaussian",
-    "a mechanism without composition = gaussian", "no target", "no target_relative_error", "no max_rho",
+    "a mechanism without composition = gaussian", "composition = zcdp",
+    "composition = pure", "a mechanism without composition = pure", "a mechanism without composition = zcdp", "no target",
+    "no target_relative_error", "no max_rho",
     "a window without max_rho", "AUTO without max_rho",
 ]  # fmt: skip
 """Things that are no options as they stand in the text."""
@@ -259,10 +261,18 @@ COMBINATIONS = (
     Combination("public keys", ("a mechanism without public keys",), "mechanism",
         "{mechanism} chooses which keys are shown, and here all of them are.",
         "Leave mechanism out, and hide small groups with min_privacy_units_per_group, which costs nothing."),
+    Combination("mechanism = LAPLACE", ("composition = gaussian", "composition = zcdp"), "mechanism",
+        "LAPLACE is for units whose budget is an epsilon with a delta of 0, and that of unit {unit} is none.",
+        f"Leave mechanism out, or declare CALL dp_unit({{unit}}, epsilon_budget := {blanks.EPSILON_BUDGET}, "
+        "composition := 'pure') before anything of the unit is charged.",
+        "Leave mechanism out."),
     Combination("composition = gaussian", ("a mechanism without composition = gaussian",), "mechanism",
         "the budget of unit {unit} is exact for Gaussian noise alone, and {mechanism} draws other noise.",
         "Leave mechanism out, or declare CALL dp_unit({unit}, composition := 'zcdp') before anything of the unit is "
         "charged.",
+        "Leave mechanism out."),
+    Combination("composition = pure", ("a mechanism without composition = pure",), "mechanism",
+        "the budget of unit {unit} is an epsilon with a delta of 0, and {mechanism} draws other noise.",
         "Leave mechanism out."),
     Combination("mechanism = CSH", ("private keys without top_k or LIMIT",), "mechanism",
         "CSH needs a number of keys that is enforced for any data.",

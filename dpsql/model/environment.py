@@ -286,6 +286,8 @@ Unfit = Literal[
     "bounding = L2",
     "AUTO",
     "composition = gaussian",
+    "composition = zcdp",
+    "composition = pure",
     "running totals or buckets",
     "neither running totals nor buckets",
     "quantiles",

@@ -42,7 +42,7 @@ class TableRules:
         version: of the table.
         levels: of its releases.
         has_thresholds: whether the unit's budget keeps delta for thresholds, which private keys need.
-        is_exact: whether the unit's budget is exact, and so holds for Gaussian noise alone.
+        composition: how the releases of the unit add up: 'gaussian', 'zcdp' or 'pure'.
         links: tables that lead to the unit, of a linked table.
         time_zone: of its timestamps without a zone; None if the policy names none.
 
@@ -58,7 +58,7 @@ class TableRules:
     version: str
     levels: LevelRules
     has_thresholds: bool
-    is_exact: bool
+    composition: str
     links: tuple[LinkStep, ...] = ()
     time_zone: str | None = None
 

@@ -22,6 +22,7 @@ from dpsql.operations.dialect import quote, text_literal, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.auto import bounded_by_norm, counted_groups
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, first_round, numbers_frame
+from dpsql.plan.features.pure import refuse_numbers, refuse_options
 from dpsql.plan.keys import SelectKeys, refuse_thresholds
 from dpsql.plan.measures import check_beside_buckets, measured_things
 from dpsql.sql.clauses import Clauses, is_aggregate_call
@@ -127,6 +128,10 @@ def read_levels(text: SelectText) -> GroupedSource:
             rho = STAND_IN_RHO
     if rho is None and epsilon is None:
         rho, epsilon = levels.default_rho, levels.default_epsilon if levels.default_rho is None else None
+    if rules.composition == "pure":
+        refuse_options(text)
+        # a level of such a unit is an epsilon, and stands where others have a rho
+        rho, epsilon = rho if target is not None else epsilon, None
     if rho is None and epsilon is None:
         refusals.add(
             "privacy_level_missing",
@@ -143,9 +148,11 @@ def read_levels(text: SelectText) -> GroupedSource:
     known = that_hold({"epsilon": by_epsilon, "a lower ceiling of the policy, or limit of the reader": is_above})
     refuse_combinations({"rho_window", "rho_ceiling"}, options.given | known, text.hint, refusals, limit=most)
     delta = options.delta if options.delta is not None else levels.default_delta
+    delta = 0.0 if rules.composition == "pure" else delta
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
     # of a table without it, no receipt says that it is not measured
     coverage = (levels.coverage or None) if options.coverage is None else options.coverage
+    coverage = False if rules.composition == "pure" else coverage
     request = Request(
         rho=rho,
         epsilon=epsilon,
@@ -154,7 +161,7 @@ def read_levels(text: SelectText) -> GroupedSource:
         refresh=bool(options.refresh),
         own_threshold=bool(options.own_threshold),
         coverage=coverage,
-        by_budget=rules.is_exact and not rules.has_thresholds,
+        by_budget=rules.composition == "gaussian" and not rules.has_thresholds,
         target=half_widths,
     )
     return GroupedSource(text, request, max(1, round(level * NANO)) if level else None)
@@ -211,6 +218,8 @@ _OF_NOISE = {
     "bounding = L2",
     "bounding = NORM",
     "composition = gaussian",
+    "composition = pure",
+    "mechanism = LAPLACE",
     "max_groups_contributed = AUTO",
     "public keys",
     "private keys",
@@ -221,6 +230,11 @@ _OF_NOISE = {
 """Things that are about noise, or that not every noise goes with."""
 _NOISE_OPTIONS = {"bounding", "max_groups_contributed", "mechanism", "top_k", "sketch_size"}
 
+_COMPOSITIONS: Mapping[str, Unfit] = {
+    "gaussian": "composition = gaussian",
+    "zcdp": "composition = zcdp",
+    "pure": "composition = pure",
+}
 _HEADROOM = 2
 """LIMIT n pre-selects this many times n groups: a group is shown where it exceeds the largest one left out by more than
 the threshold, and of exactly n groups the last would hardly ever do so."""
@@ -249,8 +263,9 @@ def candidates(
     totals = (value.total.ordering for value in values if isinstance(value, RunningSum))
     along = groups.ordering if isinstance(groups, Buckets) else next(totals, None)
     asked, mechanisms = _things(frame, options, select, along), text.environment.mechanisms
-    if text.owner.rules.is_exact:
-        asked |= {"composition = gaussian"}
+    asked |= {_COMPOSITIONS[text.owner.rules.composition]}
+    if "composition = pure" in asked and refuse_numbers(text, aggregates):
+        return ()
     if along or options.given & _NOISE_OPTIONS:
         known = asked | things_without(options.mechanism, mechanisms)
         if _is_refused(frame, text, options, select, measured_things(aggregates), known):

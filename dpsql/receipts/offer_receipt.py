@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
 from dpsql.cascade.serving import Serving
 from dpsql.mechanism.calibrate import ROOM, levels_of
 from dpsql.mechanism.histogram import Histogram
-from dpsql.mechanism.measure import MISS
+from dpsql.mechanism.measure import MISS, Term
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.too_little import fits_window
 from dpsql.model.auto_level import AutoLevel
@@ -96,8 +97,8 @@ def column_receipts(
             # what a floor is subtracted from may all move because of a unit with one group
             l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
         largest = norms_of(value, query.groups, histogram).max(initial=0.0)
-        noises = [largest * one for one in linear_noises(value.linear, noise)]
-        sigma = float(np.hypot.reduce([*noises, math.sqrt(rounded / 12.0)]))
+        noises = [Term(largest * one.sigma, one.step) for one in linear_noises(value.linear, noise)]
+        sigma = float(reduce(np.hypot, [*(one.sigma for one in noises), math.sqrt(rounded / 12.0)]))
         half_width = float(histogram.measure.half_width(noises, rounded, miss))
         interval, linf = statistic.interval, statistic.radius * frame.finer_per_group
         found.append(ColumnReceipt(name, estimate.name, interval, linf, l2, sigma, half_width, statistic.lattice))

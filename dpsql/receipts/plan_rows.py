@@ -13,6 +13,7 @@ from dpsql.errors import CalibrationError
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.csh import selection_sentence
 from dpsql.mechanism.histogram import count_sigma
+from dpsql.mechanism.measure import Term
 from dpsql.mechanism.registry import choose_frame, histogram_of, mechanism_of
 from dpsql.model.frame import PRESENCE, Frame, Norm
 from dpsql.model.identity import query_hash
@@ -105,7 +106,7 @@ def _not_chosen(query: FrameQuery) -> Iterator[tuple[str, str]]:
             yield _mechanism_sentence(frame), str(error)
             continue
         sigma = count_sigma(histogram, calibration.levels[0].sigma)
-        half_width = float(histogram.measure.half_width([sigma]))
+        half_width = float(histogram.measure.half_width([Term(sigma)]))
         numbers = f"sigma of a count = {sigma:.9g}, 95 % half width = {half_width:.9g}"
         if query.total is not None:
             noise = {

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.mechanism.histogram import Histogram, Sequences, count_sigma
-from dpsql.mechanism.measure import MISS
+from dpsql.mechanism.measure import MISS, Term
 from dpsql.model.estimates import (
     UNITS,
     WHOLE,
@@ -107,13 +107,14 @@ def read_values(statistic: Statistic, noisy: Floats, noise: float, histogram: Hi
     return NoisyValues(histogram.values(noisy), noise)
 
 
-def linear_noises(linear: Linear, noise: Mapping[Statistic, float]) -> list[float]:
-    """Standard deviation of each draw in a linear value, over that of its values where these are not noised themselves.
+def linear_noises(linear: Linear, noise: Mapping[Statistic, float]) -> list[Term]:
+    """Draws in a linear value, with deviations over those of its values where these are not noised themselves.
 
     Draws of 0 are left out, unless there is no other.
     """
-    own = [noise[linear.statistic]] if linear.statistic else []
-    return [*own, abs(linear.centre) * noise[PRESENCE]] if linear.centre or not own else own
+    own = [Term(noise[linear.statistic], linear.statistic.lattice)] if linear.statistic else []
+    size = abs(linear.centre)
+    return [*own, Term(size * noise[PRESENCE], size)] if size or not own else own
 
 
 def added_up(value: Value, groups: EachKey | Buckets, of_keys: Floats) -> Floats:
@@ -144,7 +145,7 @@ def sum_column(estimate: Estimate, value: LinearValue, frame: NoisyFrame) -> Est
     """A count, a sum or a running total, with the interval of its noise."""
     sums = added_up(value, frame.groups, linear_value(value.linear, frame.values))
     norms = norms_of(value, frame.groups, frame.histogram)
-    noises = [noise * norms for noise in linear_noises(value.linear, frame.noise)]
+    noises = [Term(one.sigma * norms, one.step) for one in linear_noises(value.linear, frame.noise)]
     half_width = frame.histogram.measure.half_width(noises, frame.roundings * (estimate.type in WHOLE)) * frame.wider
     return EstimatedColumn(sums, sums - half_width, sums + half_width + frame.lost * value.linear.centre)
 
@@ -179,7 +180,7 @@ def spread_column(_: Estimate, spread: Spread, frame: NoisyFrame) -> EstimatedCo
     average, measure = spread.average, frame.histogram.measure
     recentred = [(1.0, average.numerator), (-spread.middle, average.denominator)]
     of_rows, of_total, of_squares = (
-        measure.half_width([one * norms for one in combined_noises(parts, noise)], 0, MISS_JOINTLY) * frame.wider
+        measure.half_width([Term(one * norms) for one in combined_noises(parts, noise)], 0, MISS_JOINTLY) * frame.wider
         for parts in ([(1.0, average.denominator)], recentred, [(1.0, spread.squares)])
     )
     low, high = spread_interval(

@@ -102,7 +102,7 @@ def release_left_out(offer: Offer, keys: pa.Table | None, charged: Charged, runt
         exact = read_left_out(frame, cuts, salt, runtime, listed, inquiry.timeout_seconds)
     for serving, groups in measured:
         level, pin = serving.level, serving.pin
-        noise = offer.histogram.measure.draw(Grid(-PART_BITS), level.sigma, 1, runtime.noise_source)
+        noise = offer.histogram.measure.draw(Grid(-PART_BITS, -PART_BITS), level.sigma, 1, runtime.noise_source)
         point = Point(
             statistic_hash=pin.statistic_hash,
             rho_nano=pin.rho_nano,

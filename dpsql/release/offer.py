@@ -219,12 +219,10 @@ def charge_items(servings: Iterable[Serving], histogram: Histogram) -> tuple[Cha
     for serving in (one for one in servings if one.steps or one.shown_steps):
         due = _cost(serving.priced_steps)
         if due.rho_nano or due.delta_units:
-            is_gaussian = histogram.measure.composition == "gaussian"
             # what the steps cost that are needed, where a reader is shown the price of others
             taken = None if serving.shown_steps is None else _cost(serving.steps)
-            items.append(
-                ChargeItem(serving.pin.statistic_hash, due.rho_nano, due.delta_units, is_gaussian, taken=taken)
-            )
+            amounts = due.rho_nano, due.delta_units, histogram.measure.composition
+            items.append(ChargeItem(serving.pin.statistic_hash, *amounts, taken=taken))
     return tuple(items)
 
 

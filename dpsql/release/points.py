@@ -120,7 +120,7 @@ def new_point(source: PointSource, step: Draw | Lowering, release_nano: int = 0)
         noisy, release_nano = _drawn(source, step), 0
     else:
         high, *low = (source.placed(one.rho_nano, one.release_rho_nano) for one in step.neighbours)
-        grid = Grid(statistic.noise_exponent, counts.shape if counts else None)
+        grid = Grid(statistic.noise_exponent, statistic.lattice_exponent, counts.shape if counts else None)
         lower = low[0] if low else None
         noisy = source.measure.lowered(grid, high, lower, step.level.rho_nano, source.noise_source)
         stems_from = release_nano or high.rho_nano
@@ -170,7 +170,9 @@ def noisy_values(
     *Shapes*: one entry a key; of a histogram one a key and cell, a key's cells side by side.
     *Randomness*: one draw per entry.
     """
-    noise = histogram.measure.draw(Grid(statistic.noise_exponent), sigma, len(exact), source).values
+    noise = histogram.measure.draw(
+        Grid(statistic.noise_exponent, statistic.lattice_exponent), sigma, len(exact), source
+    ).values
     shift = statistic.lattice_exponent - statistic.noise_exponent
     if statistic.cells == 1:
         return histogram.spread(exact, shift) + noise
@@ -187,7 +189,7 @@ def noisy_places(
     docs/proofs/coverage.md, Theorem 1, and docs/proofs/auto.md.
     *Randomness*: one draw per entry.
     """
-    noise = measure.draw(Grid(NOISE_GRID_EXPONENT), sigma, len(exact), source)
+    noise = measure.draw(Grid(NOISE_GRID_EXPONENT, 0), sigma, len(exact), source)
     return (exact << -NOISE_GRID_EXPONENT) + noise.values
 
 

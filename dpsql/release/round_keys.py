@@ -122,7 +122,7 @@ def add_keys(frame: Frame, keys: pa.Table, runtime: Runtime) -> None:
 
 def _made(point: Point, count: int, earlier: dict[int, Placed], measure: Measure, runtime: Runtime) -> Placed:
     """A point's noise on later keys, made as the point was made: from those of its statistic that were there then."""
-    grid, level, source = Grid(point.lattice_exponent), point.rho_nano, runtime.noise_source
+    grid, level, source = Grid(point.lattice_exponent, point.lattice_exponent), point.rho_nano, runtime.noise_source
     above, below = [one for one in sorted(earlier) if one > level], [one for one in sorted(earlier) if one < level]
     if above:
         low = earlier[below[-1]] if below else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpsql.errors import CalibrationError, PolicyError, StateError
-from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO, ClearedAnalyst, folded_name
+from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO, ClearedAnalyst, Composition, folded_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ChargeItem:
     Attributes:
         statistic_hash: of the statistic.
         rho_nano, delta_units: the amounts.
-        is_gaussian: whether its noise is Gaussian, as the exact composition needs.
+        composition: how its noise adds up, as the unit's composition needs.
         taken: what the ledger takes, if less than the amounts, which a reader with a limit is shown; None if all of it.
         cap_nano: highest level in nano-rho that the question could have reached for the statistic, if released numbers
             choose the level; None if the level follows from text and policy alone.
@@ -49,7 +49,7 @@ class ChargeItem:
     statistic_hash: str
     rho_nano: int
     delta_units: int
-    is_gaussian: bool = True
+    composition: Composition = "gaussian"
     cap_nano: int | None = None
     taken: Spent | None = None
 

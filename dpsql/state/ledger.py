@@ -60,21 +60,12 @@ def _tighter(left: Spent, part: Spent | None) -> Spent:
     return Spent(min(left.rho_nano, part.rho_nano), min(left.delta_units, part.delta_units))
 
 
-def _require_noise(connection: sqlite3.Connection, unit: str) -> None:
-    """Check that the composition of ``unit`` holds for discrete noise.
-
-    A plan says this before. But another process may have changed the unit since.
-
-    Raises:
-        ReleaseError: the composition is that of Gaussian noise.
-
-    """
-    row = connection.execute("SELECT composition FROM unit WHERE name = ?", (unit,)).fetchone()
-    if row == ("gaussian",):
-        raise ReleaseError(
-            f"the budget of unit {unit!r} became exact for Gaussian noise alone while this question with discrete "
-            "noise was asked; nothing was charged. Leave mechanism out, and ask again"
-        )
+HOLDS_FOR: Mapping[str, frozenset[str]] = {
+    "gaussian": frozenset({"gaussian"}),
+    "zcdp": frozenset({"gaussian", "zcdp"}),
+    "pure": frozenset({"pure"}),
+}
+"""Noise that the budget of a unit can pay for, by the composition of the unit."""
 
 
 def _affordable(
@@ -88,8 +79,13 @@ def _affordable(
         ReleaseError: the unit's composition does not hold for the noise of an item.
 
     """
-    if not all(item.is_gaussian for item in items):
-        _require_noise(connection, unit)
+    (own,) = connection.execute("SELECT composition FROM unit WHERE name = ?", (unit,)).fetchone() or (None,)
+    if own and not HOLDS_FOR[own].issuperset(item.composition for item in items):
+        # a plan says this before, but another process may have changed the unit since
+        raise ReleaseError(
+            f"the budget of unit {unit!r} became {own!r}, which does not hold for the noise of this question, while it "
+            "was asked; nothing was charged. Leave mechanism out, and ask again"
+        )
     if connection.execute(_HAS_LIMIT, (analyst,)).fetchone():
         from dpsql.state.shown_amounts import shown_items  # noqa: PLC0415 — few readers have a limit
 

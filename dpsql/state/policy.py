@@ -78,7 +78,7 @@ def folded_name(name: str) -> str:
     return name.strip().translate(ASCII_LOWER)
 
 
-Composition = Literal["gaussian", "zcdp"]
+Composition = Literal["gaussian", "zcdp", "pure"]
 """A way in which releases of a unit add up: exactly, as Gaussian noise, or as any noise of which zCDP is known."""
 
 

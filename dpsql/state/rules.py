@@ -57,12 +57,12 @@ def _require_unit(unit: Unit) -> None:
             f"the threshold delta of unit {unit.name!r} must be in [0, 1)",
         ),
         (
-            0.0 < unit.delta_conversion < 1.0,
+            0.0 < unit.delta_conversion < 1.0 or (unit.composition == "pure" and unit.delta_conversion == 0.0),
             f"the conversion delta of unit {unit.name!r} must be between 0 and 1",
         ),
         (
             unit.composition in get_args(Composition),
-            f"composition of unit {unit.name!r} takes 'gaussian' or 'zcdp'",
+            f"composition of unit {unit.name!r} takes 'gaussian', 'zcdp' or 'pure'",
         ),
     )
 

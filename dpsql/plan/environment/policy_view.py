@@ -54,7 +54,7 @@ class PolicyView:
                 coverage=table.coverage,
             ),
             has_thresholds=unit.thresholds,
-            is_exact=unit.composition == "gaussian",
+            composition=unit.composition,
             links=link_steps(self.policy, canonical) if is_linked else (),
             time_zone=table.time_zone,
         )

@@ -63,6 +63,8 @@ def budgeted(
         PolicyError: epsilon or delta is missing or out of range.
 
     """
+    if composition == "pure":
+        return _pure(name, epsilon, delta)
     if not (epsilon and delta and epsilon > 0 and 0 < delta < 1):
         raise PolicyError("epsilon_budget must be positive and delta_budget between 0 and 1; give both")
     to_rho = CONVERSIONS[composition].rho
@@ -73,6 +75,20 @@ def budgeted(
         converted = converted_delta(delta, kept / DELTA_UNITS_PER_ONE)
     rho_budget = rho_nano_down(to_rho(epsilon, converted))
     return checked(Unit(name, rho_budget, kept, converted, composition, thresholds))
+
+
+def _pure(name: str, epsilon: float | None, delta: float | None) -> Unit:
+    """Return a unit whose amounts are epsilons, with a delta of 0: its tables answer by public keys.
+
+    Raises:
+        PolicyError: epsilon is missing or not positive, or a delta is named.
+
+    """
+    if not epsilon or epsilon <= 0:
+        raise PolicyError("epsilon_budget must be positive")
+    if delta:
+        raise PolicyError("a unit with composition := 'pure' has a delta of 0; leave delta_budget out")
+    return checked(Unit(name, rho_nano_down(epsilon), 0, 0.0, "pure", thresholds=False))
 
 
 def _kept_units(delta: float, rho: float) -> int:
@@ -132,6 +148,10 @@ def read_budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
     )
     composition = _composition(arguments.read("composition", str), before)
     thresholds = arguments.flag("thresholds", default=before.thresholds if before else True)
+    if composition == "pure" and thresholds and arguments.has("thresholds"):
+        raise PolicyError(
+            "a unit with composition := 'pure' has a delta of 0, and none for thresholds; leave thresholds out"
+        )
     is_whole = arguments.has("epsilon_budget") and arguments.has("delta_budget")
     if before and not is_whole and (composition, thresholds) != (before.composition, before.thresholds):
         before = _by_other_terms(before, composition, thresholds=thresholds)
@@ -187,6 +207,8 @@ def unit_as_named(
 def _by_other_terms(before: Unit, composition: Composition, *, thresholds: bool) -> Unit:
     """Return the unit with the same (epsilon, delta) by other terms. If it keeps its thresholds, no delta changes."""
     epsilon = epsilon_budget(before)
+    if composition == "pure":
+        return _pure(before.name, epsilon, None)
     if thresholds and before.thresholds:
         rho_budget = rho_nano_down(CONVERSIONS[composition].rho(epsilon, before.delta_conversion))
         return checked(dataclasses.replace(before, rho_budget=rho_budget, composition=composition))
@@ -202,9 +224,11 @@ def _composition(said: str | None, before: Unit | None) -> Composition:
             return "gaussian"
         case "zcdp":
             return "zcdp"
+        case "pure":
+            return "pure"
     raise PolicyError(
-        "composition takes 'gaussian' (exact; for all noise except discrete noise) or 'zcdp' (for discrete noise, too; "
-        "its budget is less rho)"
+        "composition takes 'gaussian' (exact; for all noise except discrete noise), 'zcdp' (for discrete noise, too; "
+        "its budget is less rho) or 'pure' (epsilon with a delta of 0, for public keys)"
     )
 
 
@@ -236,6 +260,10 @@ def _by_epsilon(
 def _by_rho(
     name: str, arguments: Arguments, before: Unit | None, composition: Composition, *, thresholds: bool
 ) -> Unit:
+    if composition == "pure":
+        raise PolicyError(
+            "a budget with composition := 'pure' is an epsilon; write epsilon_budget in place of rho_budget"
+        )
     amounts = {part: arguments.read(part, float) for part in _ROUNDED}
     if not thresholds and amounts["delta_threshold"] is not None:
         raise PolicyError("a unit without thresholds keeps no delta for them; leave delta_threshold out")

@@ -1,0 +1,245 @@
+"""Discrete Laplace noise on all numbers of a frame, over a public list of keys: epsilon with a delta of 0.
+
+Levels are epsilons, and they add up. The mechanism is that of units with ``composition := 'pure'``, and of no others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.accounting.composition import Composition
+from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Shares
+from dpsql.mechanism.measure import (
+    FLOAT_SLACK,
+    MISS,
+    Floats,
+    Grid,
+    Integers,
+    Level,
+    Measure,
+    NoisyHistogram,
+    Placed,
+    Term,
+)
+from dpsql.model.frame import NANO, Frame, Statistic
+from dpsql.noise.entropy import Entropy, NoiseSource
+from dpsql.noise.laplace_laws import LaplaceLaw
+
+LAW = LaplaceLaw(sensitivity=1)
+"""Its level is the epsilon of one step."""
+_MOST = 64.0
+"""Largest epsilon of a step that the law draws."""
+_APART = 1e-3
+"""Scales of draws in a sum are taken to differ by this share at least; larger ones make half widths larger."""
+_HALVINGS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceSteps:
+    """Noise in steps: what a draw of the law makes of zeros."""
+
+    drawn: Callable[[Integers, Entropy], Integers]
+
+    def draw(self, count: int, entropy: Entropy) -> Integers:
+        """Return the noise of so many values."""
+        return self.drawn(np.zeros(count, dtype=np.int64), entropy)
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceMeasure(Measure):
+    """Discrete Laplace noise on whole steps of each statistic's values.
+
+    *Guarantee*: releases whose levels add up to epsilon are (epsilon, 0)-differentially private when all rows of one
+    unit are added or removed; draws are exact.
+    *Source*: Dwork, McSherry, Nissim and Smith 2006, Proposition 1; Ghosh, Roughgarden and Sundararajan 2009, for whole
+    numbers; basic composition, docs/proofs/ledger.md.
+    *Randomness*: `LaplaceLaw`.
+    """
+
+    composition: Composition = "pure"
+    shows_origin: bool = False
+    amount: ClassVar[str] = "epsilon"
+    rises: ClassVar[bool] = False
+
+    def require(self, grid: Grid, sigma: float) -> None:
+        """Find out that noise can be drawn. See `Measure`."""
+        LAW.ratio(step_epsilon(grid, sigma))
+
+    def draw(self, grid: Grid, sigma: float, count: int, source: NoiseSource) -> NoisyHistogram:
+        """Return one independent draw for each key. See `Measure`. *Randomness*: one draw a key."""
+        level = step_epsilon(grid, sigma)
+        noise = source.draw(LaplaceSteps(lambda zeros, entropy: LAW.draw(zeros, level, entropy)), count)
+        return NoisyHistogram(noise << grid.shift, 0)
+
+    def lowered(
+        self, grid: Grid, high: Placed, low: Placed | None, rho_nano: int, source: NoiseSource
+    ) -> NoisyHistogram:
+        """Return a step down from one point, or a bridge between two; its law is that of a fresh draw. See `Measure`.
+
+        *Source*: docs/proofs/cascade.md, Theorems 4 to 6.
+        """
+        top = step_epsilon(grid, high.sigma)
+        level = top * Fraction(rho_nano, high.rho_nano)
+        values = high.noisy.values
+        if low:
+            beyond, bottom = (low.noisy.values - values) >> grid.shift, top * Fraction(low.rho_nano, high.rho_nano)
+            steps = LaplaceSteps(lambda zeros, entropy: LAW.bridge(beyond, bottom, zeros, top, level, entropy))
+        else:
+            steps = LaplaceSteps(lambda zeros, entropy: LAW.step_down(zeros, top, level, entropy))
+        return NoisyHistogram(values + (source.draw(steps, len(values)) << grid.shift), 0)
+
+    def quantile(self, miss: float) -> float:
+        """Return the size above which there is e^(-sqrt(2) size) / 2 = miss. See `Measure`."""
+        return -math.log(2.0 * miss) / math.sqrt(2.0)
+
+    def tail(self, size: npt.ArrayLike) -> Floats:
+        """Return what is above a size. See `Measure`."""
+        sizes = np.asarray(size, dtype=np.float64)
+        beyond = np.exp(-math.sqrt(2.0) * np.abs(sizes)) / 2.0
+        return np.where(sizes < 0.0, 1.0 - beyond, beyond)
+
+    def half_width(self, noises: Sequence[Term], roundings: int = 0, miss: float = MISS) -> Floats:
+        """Return the half width of the interval of a draw, exact, or of a sum of draws. See `Measure`.
+
+        *Guarantee*: of one draw it is the smallest number of steps k with Pr[|X| > k] = 2 a^(k+1) / (1 + a) <= miss,
+        a = e^-epsilon. Of several draws X it is that of continuous Laplace noises Y of the scales step / epsilon, and
+        as much more as the draws can differ from these. *Proof*: for one uniform variate the quantiles X = k and Y have
+        k - d <= Y <= k + 1 - d in steps, with d = ln(2 / (1 + a)) / epsilon; so |X - Y| is at most max(d, 1 - d). ∎
+        """
+        draws = [one for one in noises if np.any(one.sigma)] or noises[:1]
+        if len(draws) == 1 and draws[0].step:
+            return whole_half_width(draws[0], miss)
+        scales, beside = zip(*(_continuous(one) for one in draws), strict=True)
+        return np.asarray(sum_half_width(scales, miss) + sum(beside) + roundings / 2.0, dtype=np.float64)
+
+
+def epsilon_of(deviation: Floats) -> Floats:
+    """Return the epsilon of a step from the standard deviation in steps, sqrt(2 a) / (1 - a) with a = e^-epsilon.
+
+    >>> float(np.round(epsilon_of(np.array(1.3570)), 3))
+    1.0
+    """
+    variance = np.square(deviation)
+    root = np.sqrt(1.0 + 2.0 * variance)
+    # each of both forms has all its digits where it is used
+    ratio, rest = variance / (1.0 + variance + root), (1.0 + root) / (1.0 + variance + root)
+    near = np.log(np.maximum(ratio, 1e-300)), np.log1p(-np.minimum(rest, 0.9))
+    return np.asarray(-np.where(ratio < 0.5, *near), dtype=np.float64)
+
+
+def deviation_of(epsilon: float) -> float:
+    """Return the standard deviation in steps of an epsilon of a step."""
+    return math.sqrt(2.0) * math.exp(-epsilon / 2.0) / -math.expm1(-epsilon)
+
+
+def step_epsilon(grid: Grid, sigma: float) -> Fraction:
+    """Return the epsilon of one step of a statistic's values. Sigma is rounded up by more than this rounds.
+
+    Noise of more than `_MOST` is drawn as that: it is 0 but once in 10^27 draws.
+    """
+    return Fraction(min(_MOST, float(epsilon_of(np.array(sigma * 2.0**-grid.lattice_exponent)))))
+
+
+def whole_half_width(term: Term, miss: float) -> Floats:
+    """Return the smallest multiple of a draw's step that the draw exceeds with a probability of at most ``miss``."""
+    epsilon = epsilon_of(np.asarray(term.sigma) / term.step)
+    ends = -np.log(miss * (1.0 + np.exp(-epsilon)) / 2.0) / epsilon - 1.0
+    return np.asarray(np.maximum(np.ceil(ends), 0.0) * term.step, dtype=np.float64)
+
+
+def _continuous(term: Term) -> tuple[Floats, Floats]:
+    """Return the scale of continuous noise beside which a draw is, and the most that both differ."""
+    sigma = np.asarray(term.sigma, dtype=np.float64)
+    if not term.step:
+        return sigma / math.sqrt(2.0), np.zeros_like(sigma)
+    epsilon = epsilon_of(np.maximum(sigma, 1e-300) / term.step)
+    place = np.log(2.0 / (1.0 + np.exp(-epsilon))) / epsilon
+    return term.step / epsilon, term.step * np.maximum(place, 1.0 - place)
+
+
+def sum_half_width(scales: Sequence[Floats], miss: float) -> Floats:
+    """Return a number that the size of a sum of continuous Laplace noises exceeds with a probability of ``miss``.
+
+    *Guarantee*: scales that are too near to each other are taken a little apart, upwards. A larger scale is the smaller
+    one with more independent noise, and makes the size of a sum no smaller in law.
+    *Source*: partial fractions of the product of 1 / (1 + b^2 t^2): Pr[|X| > h] is the sum over the scales b of
+    e^(-h / b) times the product of b^2 / (b^2 - c^2) over the other scales c.
+    """
+    ordered = np.sort(np.stack(np.broadcast_arrays(*scales)).astype(np.float64), axis=0)
+    ordered = np.maximum(ordered, 1e-9 * ordered[-1])
+    for place in range(1, len(ordered)):
+        ordered[place] = np.maximum(ordered[place], ordered[place - 1] * (1.0 + _APART))
+    squares = np.square(ordered)
+    weights = np.ones_like(ordered)
+    for place in range(len(ordered)):
+        for other in range(len(ordered)):
+            if other != place:
+                weights[place] *= squares[place] / (squares[place] - squares[other])
+    low, high = np.zeros_like(ordered[0]), -ordered.sum(axis=0) * math.log(miss / len(ordered))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        is_more = (weights * np.exp(-middle / ordered)).sum(axis=0) > miss
+        low, high = np.where(is_more, middle, low), np.where(is_more, high, middle)
+    return np.asarray(high, dtype=np.float64)
+
+
+LAPLACE_MEASURE = LaplaceMeasure()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaplaceHistogram(Histogram):
+    """A public list of keys with independent discrete Laplace noise on every number.
+
+    *Guarantee*: each statistic is (epsilon, 0)-differentially private at its level epsilon when all rows of one unit
+    are added or removed. *Source*: as `LaplaceMeasure`. One unit moves `unit_groups` numbers, each by at most the
+    radius of the statistic: that is its l1 sensitivity.
+    """
+
+    measure: ClassVar[Measure] = LAPLACE_MEASURE
+
+    def sum_sigma(self, statistic: Statistic, rho: float) -> float:
+        """Return the standard deviation of discrete Laplace noise at a level, rounded up; of a count, too."""
+        steps = self.unit_groups * statistic.radius_steps
+        return deviation_of(rho / steps) * 2.0**statistic.lattice_exponent * FLOAT_SLACK
+
+    def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:  # noqa: ARG002 — levels are epsilons
+        """Return the level of a query."""
+        return epsilon
+
+    def guarantee(
+        self,
+        levels: tuple[Level, ...],
+        tau: float | None,  # noqa: ARG002 — every key is shown
+        delta: float,  # noqa: ARG002 — it is 0
+        auto_nano: int,
+    ) -> tuple[float, float]:
+        """Return the sum of the levels, rounded up, and a delta of 0. See `Histogram`."""
+        exact = Fraction(sum(level.rho_nano for level in levels) + auto_nano, NANO)
+        epsilon = float(exact)
+        return (epsilon if epsilon >= exact else math.nextafter(epsilon, math.inf)), 0.0
+
+
+def _histogram(frame: Frame) -> LaplaceHistogram:
+    groups = frame.unit_groups
+    return LaplaceHistogram(name="laplace", unit_groups=groups, draws=0, sum_draws=0)
+
+
+LAPLACE = HistogramMechanism(
+    name="laplace",
+    word="LAPLACE",
+    sentence="discrete Laplace noise on every public key",
+    without=frozenset(
+        {
+            *("composition = gaussian", "composition = zcdp"),
+            *("private keys", "bounding = L2", "AUTO", "running totals or buckets", "GROUPING SETS", "quantiles"),
+        }
+    ),
+    histogram=lambda frame, _: _histogram(frame),
+)

@@ -1,0 +1,76 @@
+"""Questions to a unit with ``composition := 'pure'``: what they ask by, and what has no answer with a delta of 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dpsql.model.estimates import AnyUnit, Ratio, Sum
+from dpsql.operations import blanks
+from dpsql.plan.aggregates.arguments import Aggregate
+from dpsql.sql.source.sources import SelectText
+
+PURE = "pure"
+_BY_RHO = ("rho", "max_rho", "rho_window", "rho_ceiling")
+_LEFT_OUT = (
+    *("target_relative_error", "bounding", "top_k", "sketch_size", "other_group", "buckets", "own_threshold"),
+    *("contribution_norm", "refresh"),
+)
+_KINDS = ("presence", "units", "rows", "sum")
+_ANSWERED = "count, sum, avg and bool_or over public keys"
+
+
+def refuse_options(text: SelectText) -> None:
+    """Note a refusal of each option that a question to a pure unit cannot have; here a level is an epsilon."""
+    given = text.options.given
+    for name in _BY_RHO:
+        if name in given:
+            text.refusals.add(
+                "option",
+                text.hint,
+                f"{name} is a rho, and a level of unit {text.owner.rules.unit!r} is an epsilon (composition = 'pure').",
+                f"Write OPTIONS (epsilon = {blanks.EPSILON}) in place of {name}.",
+            )
+    for name in _LEFT_OUT:
+        if name in given:
+            text.refusals.add(
+                "option",
+                text.hint,
+                f"{name} has no proof for epsilon with a delta of 0 (composition = 'pure').",
+                f"Leave {name} out.",
+            )
+    if text.options.max_groups_contributed == "AUTO":
+        text.refusals.add(
+            "option",
+            text.hint,
+            "AUTO predicts Gaussian noise, and this unit has none (composition = 'pure').",
+            f"Write OPTIONS (max_groups_contributed = {blanks.MOST_GROUPS}).",
+        )
+
+
+def refuse_numbers(text: SelectText, aggregates: Mapping[str, Aggregate]) -> bool:
+    """Note a refusal of the first number that has no answer in a pure unit, and of sets of keys.
+
+    Returns:
+        Whether there is one.
+
+    """
+    before = len(text.refusals.found)
+    if text.has_sets:
+        text.refusals.add(
+            "option",
+            text.clauses.select[0],
+            "GROUPING SETS add up the noise of many numbers (composition = 'pure').",
+            "Ask with one GROUP BY.",
+        )
+    for aggregate in aggregates.values():
+        value = aggregate.estimate.value
+        statistics = [linear.statistic for linear in value.linears if linear.statistic]
+        if not isinstance(value, Sum | Ratio | AnyUnit) or any(one.kind not in _KINDS for one in statistics):
+            text.refusals.add(
+                "aggregate",
+                text.clauses.select[0],
+                f"{aggregate.estimate.name} has no proof for epsilon with a delta of 0 (composition = 'pure').",
+                f"Ask for {_ANSWERED}.",
+            )
+            break
+    return len(text.refusals.found) > before
