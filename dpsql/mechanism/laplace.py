@@ -68,6 +68,10 @@ class LaplaceMeasure(Measure):
     amount: ClassVar[str] = "epsilon"
     rises: ClassVar[bool] = False
 
+    def epsilon(self, delta: float, rho: float) -> float:  # noqa: ARG002 — it is 0
+        """Return the sum of levels, of which each is a whole number of nanos. See `Measure`."""
+        return _epsilon_above(round(rho * NANO))
+
     def require(self, grid: Grid, sigma: float) -> None:
         """Find out that noise can be drawn. See `Measure`."""
         LAW.ratio(step_epsilon(grid, sigma))
@@ -121,6 +125,12 @@ class LaplaceMeasure(Measure):
             return np.asarray(whole_half_width(draws[0], miss) + rounded, dtype=np.float64)
         scales, beside = zip(*(_continuous(one) for one in draws), strict=True)
         return np.asarray(sum_half_width(scales, miss) + sum(beside) + roundings / 2.0, dtype=np.float64)
+
+
+def _epsilon_above(nano: int) -> float:
+    """Return the least float that is no less than an epsilon in nanos."""
+    epsilon, exact = nano / NANO, Fraction(nano, NANO)
+    return epsilon if epsilon >= exact else math.nextafter(epsilon, math.inf)
 
 
 def epsilon_of(deviation: Floats) -> Floats:
@@ -224,9 +234,7 @@ class LaplaceHistogram(Histogram):
         auto_nano: int,
     ) -> tuple[float, float]:
         """Return the sum of the levels, rounded up, and a delta of 0. See `Histogram`."""
-        exact = Fraction(sum(level.rho_nano for level in levels) + auto_nano, NANO)
-        epsilon = float(exact)
-        return (epsilon if epsilon >= exact else math.nextafter(epsilon, math.inf)), 0.0
+        return _epsilon_above(sum(level.rho_nano for level in levels) + auto_nano), 0.0
 
 
 def _histogram(frame: Frame) -> LaplaceHistogram:

@@ -25,8 +25,8 @@ Known = Literal[
     "a mechanism without public keys", "a mechanism without private keys",
     "a mechanism without running totals or buckets", "a mechanism without quantiles", "composition = gaussian",
     "a mechanism without composition = gaussian", "composition = zcdp",
-    "composition = pure", "a mechanism without composition = pure", "a mechanism without composition = zcdp", "no target",
-    "no target_relative_error", "no max_rho",
+    "composition = pure", "a mechanism without composition = pure", "a mechanism without composition = zcdp",
+    "no target", "no target_relative_error", "no max_rho",
     "a window without max_rho", "AUTO without max_rho",
 ]  # fmt: skip
 """Things that are no options as they stand in the text."""
@@ -171,6 +171,9 @@ COMBINATIONS = (
     Combination("AUTO bounds", ("a mechanism without AUTO", "the largest groups alone"), "mechanism",
         "AUTO goes with GAUSSIAN, CORRELATED_GAUSSIAN or GSHM.",
         "Leave mechanism and top_k out, or name bounds."),
+    Combination("AUTO bounds", ("composition = pure",), "bounds_invalid",
+        "AUTO predicts Gaussian noise, and this unit has none (composition = 'pure').",
+        "Name bounds."),
     Combination("other_group", ("GROUPING SETS", "no GROUP BY"), "option",
         "other_group is for one set of keys in GROUP BY.",
         "Leave other_group out, or ask with one GROUP BY."),
