@@ -81,18 +81,15 @@ class LaplaceMeasure(Measure):
     def lowered(
         self, grid: Grid, high: Placed, low: Placed | None, rho_nano: int, source: NoiseSource
     ) -> NoisyHistogram:
-        """Return a step down from one point, or a bridge between two; its law is that of a fresh draw. See `Measure`.
+        """Return a step down from a point, which has the law of a fresh draw at the lower level. See `Measure`.
 
-        *Source*: docs/proofs/cascade.md, Theorems 4 to 6.
+        *Source*: docs/proofs/cascade.md, Theorems 4 and 5.
         """
-        top = step_epsilon(grid, high.sigma)
-        level = top * Fraction(rho_nano, high.rho_nano)
-        values = high.noisy.values
         if low:
-            beyond, bottom = (low.noisy.values - values) >> grid.shift, top * Fraction(low.rho_nano, high.rho_nano)
-            steps = LaplaceSteps(lambda zeros, entropy: LAW.bridge(beyond, bottom, zeros, top, level, entropy))
-        else:
-            steps = LaplaceSteps(lambda zeros, entropy: LAW.step_down(zeros, top, level, entropy))
+            raise AssertionError("levels of this law are no chain")
+        top, values = step_epsilon(grid, high.sigma), high.noisy.values
+        level = top * Fraction(rho_nano, high.rho_nano)
+        steps = LaplaceSteps(lambda zeros, entropy: LAW.step_down(zeros, top, level, entropy))
         return NoisyHistogram(values + (source.draw(steps, len(values)) << grid.shift), 0)
 
     def quantile(self, miss: float) -> float:

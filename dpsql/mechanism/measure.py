@@ -141,8 +141,8 @@ class Measure(ABC):
             noise that adds up as the unit's does, and in a ``zcdp`` unit for Gaussian noise, too.
         shows_origin: whether a count that was made of a higher level tells of that level, by its lattice.
         amount: word for a level in messages.
-        rises: whether a higher level is made of a lower one and a fresh release at the difference of both. If not, the
-            first level of a statistic is its highest.
+        rises: whether a higher level is made of a lower one and a fresh release at the difference of both. If not, it
+            is a release of its own at its full price, and a lower level is made of the next higher one alone.
 
     """
 
