@@ -117,9 +117,9 @@ def test_the_questions_of_a_page_are_answered(name: str, copy_of: Callable[[str]
 
 def test_the_kind_of_a_page_needs_nothing_else(copy_of: Callable[[str], Path]) -> None:
     """It has a price, a plan, AUTO and half widths; its rows are read once, and each step is paid once."""
-    assert len(run_in(copy_of(KIND), "-m", "tests.documents.in_steps").split()) == 7
+    assert len(run_in(copy_of(KIND), "-m", "tests.documents.in_steps").split()) == 6
 
 
 def test_the_mechanism_of_a_page_is_of_its_law(copy_of: Callable[[str], Path]) -> None:
     """Intervals cover what they say, lower levels are those of the law, and the epsilon is the pure one."""
-    assert len(run_in(copy_of(MECHANISM), "-m", "tests.documents.second_law").split()) == 6
+    assert len(run_in(copy_of(MECHANISM), "-m", "tests.documents.second_law").split()) == 7
