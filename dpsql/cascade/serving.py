@@ -48,28 +48,11 @@ class Lowering:
     neighbours: tuple[StoredLevel, ...]
 
     @classmethod
-    def among(
-        cls,
-        stored: Sequence[StoredLevel],
-        level: Level,
-        tau: float | None = None,
-        delta: float = 0.0,
-        *,
-        chained: bool = True,
-    ) -> Self:
-        """Return the step that derives a level from the stored points next to it.
-
-        Args:
-            stored: the points, highest level first.
-            level: of the new one.
-            tau: its threshold.
-            delta: what is paid for that.
-            chained: whether points are one chain. If not, some are releases of their own, and the one above counts.
-
-        """
+    def among(cls, stored: Sequence[StoredLevel], level: Level, tau: float | None = None, delta: float = 0.0) -> Self:
+        """Return the step that derives a level from the stored points next to it; these are in order, highest first."""
         above = [one for one in stored if one.rho_nano > level.rho_nano][-1:]
         below = [one for one in stored if one.rho_nano < level.rho_nano][:1]
-        return cls(level, tau, delta, (*above, *(below if chained else ())))
+        return cls(level, tau, delta, (*above, *below))
 
 
 @dataclass(frozen=True, slots=True)

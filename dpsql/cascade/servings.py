@@ -113,7 +113,7 @@ class _Cascade:
         cut, keys_from = self._thresholds(level) if self._hides else (NO_CUT, ())
         steps: tuple[Step, ...] = ()
         if not found:
-            steps = (Lowering.among(self._stored, level, cut.tau, cut.delta, chained=self._histogram.measure.rises),)
+            steps = (Lowering.among(self._stored, level, cut.tau, cut.delta),)
         elif found not in self._selections:
             steps = tuple(keys for keys in keys_from if keys.rho_nano == rho_nano)
         return self._serving(level, steps, cut.tau, keys_from)
@@ -232,9 +232,8 @@ class _Cascade:
     def _risen(self) -> Serving:
         """The top of the cascade at the level asked for, which is above it."""
         self._require_room()
-        level, measure = self._level, self._histogram.measure
-        more_nano = level.rho_nano - (self._top_nano if measure.rises else 0)
-        fresh = level_of(level.statistic, more_nano, self._histogram)
+        level = self._level
+        fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
         if not self._hides:
             return self._serving(level, (Draw(level, None, 0.0, fresh),), None, ())
         due = self._due(level, paid=bool(self._window))
