@@ -20,7 +20,7 @@ from dpsql.state import State
 def apart_servings(
     query: FrameQuery, calibration: Calibration, state: State, reader: Reader, asked_nano: int
 ) -> tuple[Serving, ...]:
-    """Return how each statistic of a query over public keys is served, presence first.
+    """Return how each statistic of a query is served, presence first.
 
     Args:
         query: on one frame.
@@ -42,8 +42,14 @@ def apart_servings(
 class _Apart(_Cascade):
     """Releases of one statistic, each drawn and paid in full, and the lower levels that were made of them."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._asked = (*self._asked[:2], self._hides and self._own_threshold)
+
     def serving(self) -> Serving:
         """Return how the statistic is served."""
+        if self._hides:
+            return self._served_alone()
         if self._query.frame.ceiling is not None:
             # the only release of the frame is at its ceiling, and all points are one chain below it
             return super().serving()
@@ -71,5 +77,5 @@ class _Apart(_Cascade):
         self._require_room()
         return self._serving(level, (Draw(level, None, 0.0, level),), None, (), level.rho_nano)
 
-    def _keys_of(self, release_nano: int) -> tuple[KeySelection, ...]:  # noqa: ARG002 — keys are public
-        return ()
+    def _keys_of(self, release_nano: int) -> tuple[KeySelection, ...]:
+        return super()._keys_of(release_nano) if self._hides else ()

@@ -154,6 +154,10 @@ class Measure(ABC):
         """Return the smallest epsilon of releases whose levels add up to rho; rounded up."""
         return CONVERSIONS[self.composition].epsilon(delta, rho * FLOAT_SLACK)
 
+    def converted_delta(self, delta: float) -> float:
+        """Return the part of a delta that the conversion of levels to epsilon takes; thresholds cost theirs beside."""
+        return delta
+
     def joint_epsilon(self, delta: float, rho: float) -> float:
         """Return the smallest epsilon of frames that are released together at levels that add up to rho; rounded up."""
         return self.epsilon(delta, rho)
