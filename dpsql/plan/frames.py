@@ -165,6 +165,7 @@ def read_levels(text: SelectText) -> GroupedSource:
         coverage=coverage,
         by_budget=rules.composition == "gaussian" and not rules.has_thresholds,
         target=half_widths,
+        amount="epsilon" if rules.composition == PURE else "rho",
     )
     return GroupedSource(text, request, max(1, round(level * NANO)) if level else None)
 

@@ -60,7 +60,7 @@ def refuse_numbers(text: SelectText, frame: Frame, aggregates: Mapping[str, Aggr
         text.refusals.add(
             "option",
             text.clauses.select[0],
-            "keys without numbers are selected by weights, which have no proof for pure epsilon (composition = 'pure').",
+            "keys without numbers are selected by weights, with Gaussian noise (this unit has composition = 'pure').",
             "Ask for count(*) with GROUP BY.",
         )
     if text.has_sets:
