@@ -169,7 +169,7 @@ def independent_guarantee(
     *Guarantee*: docs/proofs/cascade.md, Theorem (independent releases), and docs/proofs/ledger.md, Theorem 2: the
     conversion of the sum of all levels to epsilon, which takes ``delta``, with the deltas of all thresholds beside it.
     """
-    epsilon = histogram.measure.epsilon(delta, rho_nano / NANO)
+    epsilon, delta = histogram.measure.epsilon(delta, rho_nano / NANO), histogram.measure.converted_delta(delta)
     return epsilon, histogram.with_imprecision(levels, epsilon, delta + threshold_delta, with_auto=True)
 
 

@@ -173,5 +173,5 @@ def joint_guarantee(parts: Sequence[ShownFrame], request: Request) -> tuple[floa
         converted = room if room > 0.0 else converted
     epsilon = measure.joint_epsilon(converted, rho)
     imprecision = measure.imprecision_at(draws, epsilon)
-    total = math.fsum([converted, *(part.threshold_delta for part in parts), imprecision])
+    total = math.fsum([measure.converted_delta(converted), *(part.threshold_delta for part in parts), imprecision])
     return epsilon, min(1.0, total * (1.0 + 2.0**-50))

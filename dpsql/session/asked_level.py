@@ -67,7 +67,7 @@ def _level_of(query: PrivateQuery) -> AskedLevel:
         return AskedHalfWidths.of(request.target)
     if request.rho is None:
         return AskedLevel("epsilon", request.asked_epsilon, TWO_DIGITS)
-    return AskedLevel("rho", request.rho, TWO_DIGITS)
+    return AskedLevel(request.amount, request.rho, TWO_DIGITS)
 
 
 def in_asked_words(

@@ -321,7 +321,7 @@ class _Planner:
         if whole.target_half_width is not None or whole.target_relative_error is not None:
             return [{} if whole.max_rho is None else {"max_rho": whole.max_rho / len(queries)} for _ in queries]
         if not (others and _has_level(whole)):
-            return [_as_options(share) for share in divided(request, queries)]
+            return [_level_of(share) for share in divided(request, queries)]
         left = left_beside(request, queries, others)
         for name, taken, of_all, is_spent in (
             ("rho", left.taken_rho, left.rho, left.is_rho_spent),
@@ -335,7 +335,7 @@ class _Planner:
                     f"text has {name} {of_all:.6g} for all of them.",
                     "Ask for more, or leave the level of the whole text out and name one in each query.",
                 )
-        return [_as_options(share) for share in left.shares()]
+        return [_level_of(share) for share in left.shares()]
 
 
 def waited_for(parts: Sequence[Part]) -> set[str]:
@@ -367,16 +367,13 @@ def _has_level(whole: QueryOptions) -> bool:
 
 def _request_of(whole: QueryOptions, own: Request) -> Request:
     """Return the request of the whole text, if all parts have levels of their own."""
-    if not own.delta:
-        # the level of a unit with a delta of 0 is an epsilon, and stands where others have a rho
-        return replace(own, rho=whole.epsilon, epsilon=None, target=None)
     delta = own.delta if whole.delta is None else whole.delta
     return replace(own, rho=whole.rho, epsilon=whole.epsilon, delta=delta, target=None)
 
 
-def _as_options(share: Request) -> dict[str, float]:
-    """Return the level of a part as options. Where delta is 0 it is an epsilon (composition = 'pure')."""
-    return {"rho": share.rho or 0.0, "delta": share.delta} if share.delta else {"epsilon": share.rho or 0.0}
+def _level_of(share: Request) -> dict[str, float]:
+    """Return the level of a part as options; a delta of 0 is that of a unit that has none."""
+    return {share.amount: share.rho or 0.0} | ({"delta": share.delta} if share.delta else {})
 
 
 def _with_level(options: Options, level: Mapping[str, float]) -> Options:
