@@ -167,10 +167,12 @@ class BudgetError(DpsqlError):
         analyst: whose part of the budget is used up; None if it is the budget itself.
         requested_rho, remaining_rho: zCDP, dimensionless; what remains is None if it is not for the reader.
         requested_delta, remaining_delta: threshold delta, a probability; likewise.
+        amount: ``rho``, or ``epsilon`` of a unit with composition = 'pure': then fields called rho hold epsilons.
 
     """
 
     asks_too_much = True
+    amount: str = "rho"
     analyst: str | None = None
     remaining_rho: Any
     remaining_delta: Any
@@ -185,6 +187,7 @@ class BudgetError(DpsqlError):
         requested_delta: float,
         remaining_delta: float,
         analyst: str | None = None,
+        amount: str = "rho",
     ) -> None:
         self.unit = unit
         self.requested_rho = requested_rho
@@ -193,10 +196,11 @@ class BudgetError(DpsqlError):
         self.remaining_delta = remaining_delta
         if analyst is not None:
             self.analyst = analyst
+        if amount != "rho":
+            self.amount = amount
         super().__init__(
-            f"{self.limit} does not cover this query: it asks for "
-            f"rho = {requested_rho:.6g} and threshold delta = {requested_delta:.6g}; "
-            f"left are rho = {remaining_rho:.6g} and delta = {remaining_delta:.6g}. "
+            f"{self.limit} does not cover this query: it asks for {self.requested}; "
+            f"left {'are' if self.amount == 'rho' else 'is'} {self.remaining}. "
             f"Ask for less, or reuse a release (FROM dp_releases())."
         )
 
@@ -224,6 +228,20 @@ class BudgetError(DpsqlError):
             f"{requested_delta:.6g}, and what is left is not shown to a reader with a rho_limit. Ask for less, ask the "
             "curator, or reuse a release (FROM dp_releases())."
         )
+
+    @property
+    def requested(self) -> str:
+        """Return the price in words."""
+        if self.amount == "rho":
+            return f"rho = {self.requested_rho:.6g} and threshold delta = {self.requested_delta:.6g}"
+        return f"{self.amount} = {self.requested_rho:.6g}"
+
+    @property
+    def remaining(self) -> str:
+        """Return what remains in words. It is not for readers with a limit."""
+        if self.amount == "rho":
+            return f"rho = {self.remaining_rho:.6g} and delta = {self.remaining_delta:.6g}"
+        return f"{self.amount} = {self.remaining_rho:.6g}"
 
     @property
     def granted_delta(self) -> float:

@@ -34,11 +34,10 @@ def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
     match error:
         case BudgetError():
             costs = "may cost" if asked.startswith("max_") else "costs"
+            left = f"left {'are' if error.amount == 'rho' else 'is'} {error.remaining}"
             return (
-                f"{error.limit} does not cover this query at {asked} (it {costs} "
-                f"rho = {error.requested_rho:.6g} and threshold delta = {error.requested_delta:.6g}; left are "
-                f"rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g}). {cure} "
-                "FROM dp_releases() lists what is free."
+                f"{error.limit} does not cover this query at {asked} (it {costs} {error.requested}; {left}). "
+                f"{cure} FROM dp_releases() lists what is free."
             )
         case AccessError():
             return (
@@ -119,8 +118,7 @@ def half_widths_refused(error: DpsqlError, asked: str, cure: str) -> str:
     match error:
         case BudgetError():
             return (
-                f"{asked} takes rho = {error.requested_rho:.6g} and threshold delta = {error.requested_delta:.6g}, and "
-                f"{error.limit} has rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g} left. "
+                f"{asked} takes {error.requested}, and {error.limit} has {error.remaining} left. "
                 f"{cure} FROM dp_releases() lists what is free."
             )
         case AccessError():
@@ -136,9 +134,14 @@ def half_widths_refused(error: DpsqlError, asked: str, cure: str) -> str:
     return str(error)
 
 
-def full_price(rho: float, delta: float) -> str:
-    """Return the price of a question of which nothing is stored."""
-    return f"rho = {rho:.9g} and threshold delta = {delta:.6g}, if nothing of it is stored"
+def full_price(level: float, delta: float, amount: str = "rho") -> str:
+    """Return the price of a question of which nothing is stored.
+
+    >>> full_price(0.5, 0.0), full_price(0.5, 0.0, "epsilon")
+    ('rho = 0.5 and threshold delta = 0, if nothing of it is stored', 'epsilon = 0.5, if nothing of it is stored')
+    """
+    thresholds = f" and threshold delta = {delta:.6g}" if amount == "rho" else ""
+    return f"{amount} = {level:.9g}{thresholds}, if nothing of it is stored"
 
 
 def wider(column: str, width: float, most: float) -> str:

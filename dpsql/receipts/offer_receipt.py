@@ -61,6 +61,7 @@ def make_receipt(offer: Offer) -> Receipt:
         columns=column_receipts(query, offer.histogram, offer.noise),
         notes=notes(offer),
         asked_rho=(offer.asked_nano + sum(level.share_nano for level in query.auto_levels)) / NANO_PER_RHO,
+        amount=offer.histogram.measure.amount,
     )
 
 
