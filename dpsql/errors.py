@@ -165,9 +165,8 @@ class BudgetError(DpsqlError):
     Attributes:
         unit: name of the privacy unit.
         analyst: whose part of the budget is used up; None if it is the budget itself.
-        requested_rho, remaining_rho: zCDP, dimensionless; what remains is None if it is not for the reader.
+        requested_rho, remaining_rho: zCDP, or epsilon if `amount` says so; what remains is None if not for the reader.
         requested_delta, remaining_delta: threshold delta, a probability; likewise.
-        amount: ``rho``, or ``epsilon`` of a unit with composition = 'pure': then fields called rho hold epsilons.
 
     """
 
@@ -189,19 +188,15 @@ class BudgetError(DpsqlError):
         analyst: str | None = None,
         amount: str = "rho",
     ) -> None:
-        self.unit = unit
-        self.requested_rho = requested_rho
-        self.remaining_rho = remaining_rho
-        self.requested_delta = requested_delta
-        self.remaining_delta = remaining_delta
+        self.unit, self.amount = unit, amount
+        self.requested_rho, self.remaining_rho = requested_rho, remaining_rho
+        self.requested_delta, self.remaining_delta = requested_delta, remaining_delta
         if analyst is not None:
             self.analyst = analyst
-        if amount != "rho":
-            self.amount = amount
         super().__init__(
-            f"{self.limit} does not cover this query: it asks for {self.requested}; "
-            f"left {'are' if self.amount == 'rho' else 'is'} {self.remaining}. "
-            f"Ask for less, or reuse a release (FROM dp_releases())."
+            f"{self.limit} does not cover this query: it asks for "
+            f"{self.told(requested_rho, requested_delta, 'threshold ')}; left {'are' if amount == 'rho' else 'is'} "
+            f"{self.told(remaining_rho, remaining_delta)}. Ask for less, or reuse a release (FROM dp_releases())."
         )
 
     @classmethod
@@ -229,19 +224,9 @@ class BudgetError(DpsqlError):
             "curator, or reuse a release (FROM dp_releases())."
         )
 
-    @property
-    def requested(self) -> str:
-        """Return the price in words."""
-        if self.amount == "rho":
-            return f"rho = {self.requested_rho:.6g} and threshold delta = {self.requested_delta:.6g}"
-        return f"{self.amount} = {self.requested_rho:.6g}"
-
-    @property
-    def remaining(self) -> str:
-        """Return what remains in words. It is not for readers with a limit."""
-        if self.amount == "rho":
-            return f"rho = {self.remaining_rho:.6g} and delta = {self.remaining_delta:.6g}"
-        return f"{self.amount} = {self.remaining_rho:.6g}"
+    def told(self, level: float, delta: float, kind: str = "") -> str:
+        """Return an amount of the budget in words; beside an epsilon there is no delta."""
+        return f"{self.amount} = {level:.6g}" + (f" and {kind}delta = {delta:.6g}" if self.amount == "rho" else "")
 
     @property
     def granted_delta(self) -> float:

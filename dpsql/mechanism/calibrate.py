@@ -186,9 +186,11 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
         grid = Grid(statistic.noise_exponent, statistic.lattice_exponent, histogram.shape if is_count else None)
         histogram.measure.require(grid, sigma)
     except CalibrationError:
+        amount = histogram.measure.amount
+        more = "rho or epsilon" if amount == "rho" else amount
         raise CalibrationError(
-            f"{histogram.measure.amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups} needs "
-            "more noise than can be drawn; ask for more rho or epsilon, or let a unit have fewer groups or rows"
+            f"{amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups} needs more noise than "
+            f"can be drawn; ask for more {more}, or let a unit have fewer groups or rows"
         ) from None
     return Level(statistic, rho_nano, sigma, histogram.measure.imprecision(histogram.draws_of((statistic,)), rho))
 
@@ -222,7 +224,7 @@ def levels_of(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tupl
     # AUTO tells which statistics are left out, so the guarantee has to hold for the other case, too
     auto_nano += total - sum(shares)
     if min(shares) < 1:
-        raise too_little(query.request, rho, len(shares))
+        raise too_little(query.request, rho, len(shares), histogram.measure.amount)
     if query.frame.window is not None:
         shares[0] = snapped(query.frame.window, shares[0])
     asked = zip(query.statistics, shares, strict=True)

@@ -196,7 +196,9 @@ def _notes(parts: Sequence[ReleasedPart], terms: Mapping[str, UnitTerms]) -> lis
         for text, value in part.numbers
     ]
     if len(terms) > 1:
-        found += [_of_unit(unit, one, [part.receipt for part in parts if part.unit == unit]) for unit, one in terms.items()]
+        found += [
+            _of_unit(unit, one, [part.receipt for part in parts if part.unit == unit]) for unit, one in terms.items()
+        ]
     places: dict[str, list[int]] = {}
     for number, part in enumerate(parts, start=1):
         for note in dict.fromkeys(part.receipt.notes):

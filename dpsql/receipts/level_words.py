@@ -34,9 +34,9 @@ def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
     match error:
         case BudgetError():
             costs = "may cost" if asked.startswith("max_") else "costs"
-            left = f"left {'are' if error.amount == 'rho' else 'is'} {error.remaining}"
+            left = f"left {'are' if error.amount == 'rho' else 'is'} {_remaining(error)}"
             return (
-                f"{error.limit} does not cover this query at {asked} (it {costs} {error.requested}; {left}). "
+                f"{error.limit} does not cover this query at {asked} (it {costs} {_requested(error)}; {left}). "
                 f"{cure} FROM dp_releases() lists what is free."
             )
         case AccessError():
@@ -51,6 +51,16 @@ def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
                 f"statistic; {most}). {cure}"
             )
     return str(error)
+
+
+def _requested(error: BudgetError) -> str:
+    """Return the price that a budget does not cover."""
+    return error.told(error.requested_rho, error.requested_delta, "threshold ")
+
+
+def _remaining(error: BudgetError) -> str:
+    """Return what remains of the budget."""
+    return error.told(error.remaining_rho, error.remaining_delta)
 
 
 def option(name: str, value: float) -> str:
@@ -118,7 +128,7 @@ def half_widths_refused(error: DpsqlError, asked: str, cure: str) -> str:
     match error:
         case BudgetError():
             return (
-                f"{asked} takes {error.requested}, and {error.limit} has {error.remaining} left. "
+                f"{asked} takes {_requested(error)}, and {error.limit} has {_remaining(error)} left. "
                 f"{cure} FROM dp_releases() lists what is free."
             )
         case AccessError():

@@ -377,9 +377,7 @@ def _charged(receipt: Receipt) -> str:
     if receipt.most_rho is not None:
         level = screen_words.AT_MOST.format(level=level)
     if receipt.reused:
-        if receipt.amount == "epsilon":
-            level = phrases.served_at(level, rho, receipt.asked_rho, receipt.amount)
-        return screen_words.STORED.format(level=level)
+        return phrases.stored(level, receipt.asked_rho if receipt.amount == "epsilon" else None, rho)
     charged = phrases.charged_amount(receipt.charged_rho, receipt.charged_delta, receipt.amount)
     if phrases.is_level(receipt.charged_rho, rho):
         return charged if by_level else guaranteed

@@ -324,6 +324,10 @@ EPSILONS_DO_NOT_ADD_UP = Sentence(
     "rho adds up"
 )
 """Note of a budget."""
+EPSILONS_ADD_UP = Sentence(
+    "with composition = 'pure' epsilon adds up, and delta is 0: rho_budget, rho_spent, rho_left and rho_held are NULL"
+)
+"""Note of a budget of such a unit."""
 OWN_AMOUNTS = Sentence(
     "amounts that are spent are yours alone, and what is left is left of your budget_part: a reader with a rho_limit "
     "sees no amount of the unit. The curator sees all"

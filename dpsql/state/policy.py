@@ -82,7 +82,7 @@ Composition = Literal["gaussian", "zcdp", "pure"]
 """A way in which releases of a unit add up: exactly, as Gaussian noise, or as any noise of which zCDP is known."""
 
 
-def amount_of(composition: Composition) -> str:
+def amount_of(composition: Composition | None) -> str:
     """Return the name of the amounts that a unit counts, as texts have it: rho, or epsilon with a delta of 0.
 
     Its nano-rho are nano-epsilons then, in all fields and columns.

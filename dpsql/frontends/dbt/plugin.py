@@ -140,7 +140,9 @@ class Plugin(BasePlugin):
     def _budget(self, call: Mapping[str, Any]) -> dict[str, Any]:
         with self._session() as session:
             (row,) = session.sql("FROM dp_budget($unit)", {"unit": str(call["unit"])}).arrow().to_pylist()
-        return {"rho": row["rho_left"], "delta": row["threshold_delta_left"]}
+        # a unit that counts epsilon has no rho
+        left = {"rho": row["rho_left"] or 0.0, "delta": row["threshold_delta_left"]}
+        return {**left, "epsilon": row["epsilon_next"]}
 
     def _half_width(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Return half of the 95 % interval of a column, as the receipt of the model's last run states it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,9 @@ from dpsql.session.declarations.protection import looser
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     Composition,
+    ProtectedTable,
     Unit,
+    amount_of,
     checked,
     delta_from_units,
     delta_units_down,
@@ -172,6 +174,24 @@ def _keeping_no_more(before: Unit | None, after: Unit) -> Unit:
     more = delta_from_units(after.delta_threshold - before.delta_threshold)
     converted = math.nextafter(after.delta_conversion + more, 0.0)
     return dataclasses.replace(after, delta_threshold=before.delta_threshold, delta_conversion=converted)
+
+
+def require_its_levels(unit: Unit, tables: Iterable[ProtectedTable]) -> None:
+    """Refuse tables with a level of rho whose unit counts epsilon.
+
+    Raises:
+        PolicyError: a table has one.
+
+    """
+    if amount_of(unit.composition) == "rho":
+        return
+    for table in tables:
+        for setting in ("default_rho", "rho_window", "rho_ceiling"):
+            if getattr(table, setting) is not None:
+                raise PolicyError(
+                    f"{setting} of table {table.table!r} is a level of rho, and unit {unit.name!r} counts epsilon "
+                    f"(composition = 'pure'); leave it out, or remove it with {setting} := NULL"
+                )
 
 
 def unit_as_named(
