@@ -188,11 +188,12 @@ class BudgetError(DpsqlError):
         analyst: str | None = None,
         amount: str = "rho",
     ) -> None:
-        self.unit, self.amount = unit, amount
-        self.requested_rho, self.remaining_rho = requested_rho, remaining_rho
+        self.unit, self.requested_rho, self.remaining_rho = unit, requested_rho, remaining_rho
         self.requested_delta, self.remaining_delta = requested_delta, remaining_delta
         if analyst is not None:
             self.analyst = analyst
+        if amount != self.amount:
+            self.amount = amount
         super().__init__(
             f"{self.limit} does not cover this query: it asks for "
             f"{self.told(requested_rho, requested_delta, 'threshold ')}; left {'are' if amount == 'rho' else 'is'} "
@@ -338,8 +339,7 @@ class MissingPackageError(DpsqlError):
     """
 
     def __init__(self, package: str, extra: str) -> None:
-        self.package = package
-        self.extra = extra
+        self.package, self.extra = package, extra
         super().__init__(f"this needs {package}, which is not installed; run: pip install 'dpsql[{extra}]'")
 
 

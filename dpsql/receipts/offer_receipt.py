@@ -32,12 +32,8 @@ from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged
 
 def with_price(receipt: Receipt, charged: Charged) -> Receipt:
     """Return the receipt with its charges."""
-    return replace(
-        receipt,
-        charged_rho=charged.rho_nano / NANO_PER_RHO,
-        charged_delta=charged.delta_units / DELTA_UNITS_PER_ONE,
-        reused=not charged.charge_ids,
-    )
+    rho, delta = charged.rho_nano / NANO_PER_RHO, charged.delta_units / DELTA_UNITS_PER_ONE
+    return replace(receipt, charged_rho=rho, charged_delta=delta, reused=not charged.charge_ids)
 
 
 def make_receipt(offer: Offer) -> Receipt:

@@ -207,8 +207,7 @@ def _layout_of(data: Mapping[str, Any], ends: pa.Table) -> Layout:
 
 def error_to_json(error: DpsqlError) -> dict[str, Any]:
     """Type, message and attributes of an error."""
-    told = {name: value for name, value in vars(error).items() if name in _ATTRIBUTES and is_told(name, value)}
-    attributes = {name: to_json(value) for name, value in told.items()}
+    attributes = {name: to_json(value) for name, value in vars(error).items() if name in _ATTRIBUTES}
     return {"error": type(error).__name__, "detail": str(error), **attributes}
 
 

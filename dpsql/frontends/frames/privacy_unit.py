@@ -61,7 +61,7 @@ class PrivacyUnit:
         source: the table, as ``'visits'`` or ``'clinic.visits'``; None where each frame is a source of its own.
         version: of the source; None for its current one.
         epsilon_budget, delta_budget: what a new unit may spend in all.
-        composition: how its releases add up, 'gaussian', 'zcdp' or 'pure'; None for that of a known unit, or 'gaussian'.
+        composition: how releases add up, 'gaussian', 'zcdp' or 'pure'; None for that of a known unit, or 'gaussian'.
         thresholds: whether keys may be private; None for what a known unit has, or True.
         separate_people: a new source holds others than those whom a unit column of the same name tells apart elsewhere.
 
@@ -90,9 +90,9 @@ class PrivacyUnit:
         require(
             (
                 self.composition is None or self.composition in _COMPOSITIONS,
-                f"a unit has composition='gaussian' (exact; for all noise except discrete noise), composition='zcdp' (for "
-                f"discrete noise, too; its budget is less rho) or composition='pure' (epsilon with a delta of 0, for "
-                f"public keys), not composition={self.composition!r}",
+                f"a unit has composition='gaussian' (exact; for all noise except discrete noise), composition='zcdp' "
+                f"(for discrete noise, too; its budget is less rho) or composition='pure' (epsilon with a delta of 0, "
+                f"for public keys), not composition={self.composition!r}",
             ),
             (
                 self.thresholds is None or isinstance(self.thresholds, bool),

@@ -209,7 +209,7 @@ def unit_as_named(
         name: of the unit.
         epsilon: of its budget; None, with ``delta`` None, for the budget of the known unit.
         delta: of its budget; both are given, or none.
-        composition: 'gaussian' or 'zcdp'; None for that of the known unit, or 'gaussian'.
+        composition: 'gaussian', 'zcdp' or 'pure'; None for that of the known unit, or 'gaussian'.
         thresholds: whether its tables answer by private keys; None for what the known unit has, or True.
         known: the unit as it is declared. It equals the unit that is returned if all that is named agrees with it.
 
