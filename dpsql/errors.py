@@ -171,7 +171,7 @@ class BudgetError(DpsqlError):
     """
 
     asks_too_much = True
-    amount: str = "rho"
+    amount = "rho"
     analyst: str | None = None
     remaining_rho: Any
     remaining_delta: Any
@@ -188,16 +188,16 @@ class BudgetError(DpsqlError):
         analyst: str | None = None,
         amount: str = "rho",
     ) -> None:
-        self.unit, self.requested_rho, self.remaining_rho = unit, requested_rho, remaining_rho
-        self.requested_delta, self.remaining_delta = requested_delta, remaining_delta
+        self.unit, self.requested_rho, self.requested_delta = unit, requested_rho, requested_delta
+        self.remaining_rho, self.remaining_delta = remaining_rho, remaining_delta
         if analyst is not None:
             self.analyst = analyst
         if amount != self.amount:
             self.amount = amount
+        asked, left = self.told(requested_rho, requested_delta, "threshold "), self.told(remaining_rho, remaining_delta)
         super().__init__(
-            f"{self.limit} does not cover this query: it asks for "
-            f"{self.told(requested_rho, requested_delta, 'threshold ')}; left {'are' if amount == 'rho' else 'is'} "
-            f"{self.told(remaining_rho, remaining_delta)}. Ask for less, or reuse a release (FROM dp_releases())."
+            f"{self.limit} does not cover this query: it asks for {asked}; left {'are' if ' and ' in left else 'is'} "
+            f"{left}. Ask for less, or reuse a release (FROM dp_releases())."
         )
 
     @classmethod
@@ -226,8 +226,9 @@ class BudgetError(DpsqlError):
         )
 
     def told(self, level: float, delta: float, kind: str = "") -> str:
-        """Return an amount of the budget in words; beside an epsilon there is no delta."""
-        return f"{self.amount} = {level:.6g}" + (f" and {kind}delta = {delta:.6g}" if self.amount == "rho" else "")
+        """Return an amount of the budget in words; beside an epsilon without thresholds there is no delta."""
+        thresholds = f" and {kind}delta = {delta:.6g}" * (self.amount == "rho" or self.requested_delta > 0)
+        return f"{self.amount} = {level:.6g}{thresholds}"
 
     @property
     def granted_delta(self) -> float:
@@ -356,12 +357,7 @@ class AccessError(DpsqlError):
     limit_rho: float | None = None
     reader: str = ""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        analyst_message: str | None = None,
-    ) -> None:
+    def __init__(self, message: str, *, analyst_message: str | None = None) -> None:
         super().__init__(message)
         if analyst_message is not None:
             self._for_analyst = AccessError(analyst_message)

@@ -233,7 +233,6 @@ class _Cascade:
         """The top of the cascade at the level asked for, which is above it."""
         self._require_room()
         level = self._level
-        self._histogram.measure.require_rise(self._top_nano)
         fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
         if not self._hides:
             return self._serving(level, (Draw(level, None, 0.0, fresh),), None, ())

@@ -164,17 +164,6 @@ def _times(query: PrivateQuery) -> int:
     return 2 if isinstance(query, WithOtherGroup) else 1
 
 
-def amount_asked(queries: Sequence[PrivateQuery]) -> str:
-    """Return what a level of queries of one unit is an amount of: rho or epsilon."""
-    return histogram_of(queries[0].first.frame).measure.amount
-
-
-def level_option(share: Request, amount: str) -> dict[str, float]:
-    """Return the level of a part as options; with an amount of epsilon delta is 0, which no option says."""
-    level = share.rho or 0.0
-    return {"rho": level, "delta": share.delta} if amount == "rho" else {"epsilon": level}
-
-
 def hides_keys(query: PrivateQuery) -> bool:
     """Check that keys of a query pass a threshold."""
     return any(histogram_of(part.frame).hides for part in query.parts)

@@ -169,7 +169,7 @@ def independent_guarantee(
     *Guarantee*: docs/proofs/cascade.md, Theorem (independent releases), and docs/proofs/ledger.md, Theorem 2: the
     conversion of the sum of all levels to epsilon, which takes ``delta``, with the deltas of all thresholds beside it.
     """
-    epsilon = histogram.measure.epsilon(delta, rho_nano / NANO)
+    epsilon, delta = histogram.measure.epsilon(delta, rho_nano / NANO), histogram.measure.converted_delta(delta)
     return epsilon, histogram.with_imprecision(levels, epsilon, delta + threshold_delta, with_auto=True)
 
 
@@ -224,7 +224,7 @@ def levels_of(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tupl
     # AUTO tells which statistics are left out, so the guarantee has to hold for the other case, too
     auto_nano += total - sum(shares)
     if min(shares) < 1:
-        raise too_little(query.request, rho, len(shares), histogram.measure.amount)
+        raise too_little(query.request, rho, len(shares))
     if query.frame.window is not None:
         shares[0] = snapped(query.frame.window, shares[0])
     asked = zip(query.statistics, shares, strict=True)

@@ -117,8 +117,7 @@ def equal_requests(request: Request, parts: Sequence[Sequence[ShownFrame]]) -> t
         total = _rho(request, draws, _measure_of(frame.measure for frame in frames), hides=any(hides))
     share = math.floor(total * NANO / len(parts)) / NANO
     if not share:
-        amount = parts[0][0].measure.amount
-        raise CalibrationError(f"{amount} = {total:.3g} is too small for {len(parts)} private queries")
+        raise CalibrationError(f"{request.amount} = {total:.3g} is too small for {len(parts)} private queries")
     return tuple(replace(request.at(share), delta=delta if hidden else request.delta) for hidden in hides)
 
 
@@ -174,5 +173,5 @@ def joint_guarantee(parts: Sequence[ShownFrame], request: Request) -> tuple[floa
         converted = room if room > 0.0 else converted
     epsilon = measure.joint_epsilon(converted, rho)
     imprecision = measure.imprecision_at(draws, epsilon)
-    total = math.fsum([converted, *(part.threshold_delta for part in parts), imprecision])
+    total = math.fsum([measure.converted_delta(converted), *(part.threshold_delta for part in parts), imprecision])
     return epsilon, min(1.0, total * (1.0 + 2.0**-50))

@@ -1,4 +1,4 @@
-"""Discrete Laplace noise on all numbers of a frame, over a public list of keys: epsilon with a delta of 0.
+"""Discrete Laplace noise on all numbers of a frame: epsilon, with a delta of 0 but for thresholds of private keys.
 
 Levels are epsilons, and they add up. The mechanism is that of units with ``composition := 'pure'``, and of no others.
 """
@@ -29,6 +29,7 @@ from dpsql.mechanism.measure import (
     Term,
 )
 from dpsql.model.frame import NANO, Frame, Statistic
+from dpsql.noise.correlated_gaussian import GRID_BITS
 from dpsql.noise.entropy import Entropy, NoiseSource
 from dpsql.noise.laplace_laws import LaplaceLaw
 
@@ -81,19 +82,24 @@ class LaplaceMeasure(Measure):
     def lowered(
         self, grid: Grid, high: Placed, low: Placed | None, rho_nano: int, source: NoiseSource
     ) -> NoisyHistogram:
-        """Return a step down from one point, or a bridge between two; its law is that of a fresh draw. See `Measure`.
+        """Return a step down from a point, which has the law of a fresh draw at the lower level. See `Measure`.
 
-        *Source*: docs/proofs/cascade.md, Theorems 4 to 6.
+        *Source*: docs/proofs/cascade.md, Theorems 4 and 5.
         """
-        top = step_epsilon(grid, high.sigma)
-        level = top * Fraction(rho_nano, high.rho_nano)
-        values = high.noisy.values
         if low:
-            beyond, bottom = (low.noisy.values - values) >> grid.shift, top * Fraction(low.rho_nano, high.rho_nano)
-            steps = LaplaceSteps(lambda zeros, entropy: LAW.bridge(beyond, bottom, zeros, top, level, entropy))
-        else:
-            steps = LaplaceSteps(lambda zeros, entropy: LAW.step_down(zeros, top, level, entropy))
+            raise AssertionError("levels of this law are no chain")
+        top, values = step_epsilon(grid, high.sigma), high.noisy.values
+        level = top * Fraction(rho_nano, high.rho_nano)
+        steps = LaplaceSteps(lambda zeros, entropy: LAW.step_down(zeros, top, level, entropy))
         return NoisyHistogram(values + (source.draw(steps, len(values)) << grid.shift), 0)
+
+    def epsilon(self, delta: float, rho: float) -> float:  # noqa: ARG002 — levels are epsilons
+        """Return the sum of the levels. See `Measure`."""
+        return rho
+
+    def converted_delta(self, delta: float) -> float:  # noqa: ARG002
+        """Return 0: nothing is converted. See `Measure`."""
+        return 0.0
 
     def quantile(self, miss: float) -> float:
         """Return the size above which there is e^(-sqrt(2) size) / 2 = miss. See `Measure`."""
@@ -195,7 +201,7 @@ LAPLACE_MEASURE = LaplaceMeasure()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaplaceHistogram(Histogram):
-    """A public list of keys with independent discrete Laplace noise on every number.
+    """Keys with independent discrete Laplace noise on every number; private ones pass a threshold.
 
     *Guarantee*: each statistic is (epsilon, 0)-differentially private at its level epsilon when all rows of one unit
     are added or removed. *Source*: as `LaplaceMeasure`. One unit moves `unit_groups` numbers, each by at most the
@@ -216,29 +222,58 @@ class LaplaceHistogram(Histogram):
     def guarantee(
         self,
         levels: tuple[Level, ...],
-        tau: float | None,  # noqa: ARG002 — every key is shown
-        delta: float,  # noqa: ARG002 — it is 0
+        tau: float | None,
+        delta: float,  # noqa: ARG002 — a threshold alone costs any
         auto_nano: int,
     ) -> tuple[float, float]:
-        """Return the sum of the levels, rounded up, and a delta of 0. See `Histogram`."""
+        """Return the sum of the levels, rounded up, and the delta of the threshold. See `Histogram`."""
         exact = Fraction(sum(level.rho_nano for level in levels) + auto_nano, NANO)
         epsilon = float(exact)
-        return (epsilon if epsilon >= exact else math.nextafter(epsilon, math.inf)), 0.0
+        shown = self.threshold_delta(levels[0].sigma, tau)
+        return (epsilon if epsilon >= exact else math.nextafter(epsilon, math.inf)), shown
+
+    def threshold(self, delta: float, sigma: float) -> float | None:
+        """Return the least whole tau at which a unit alone in its groups shows one of them with at most delta.
+
+        *Guarantee*: docs/proofs/ledger.md, Corollary (pure epsilon). A unit that is alone in its groups counts 1 in
+        each, and shows none with (1 - Pr[Z > tau])^unit_groups, Z the noise and Pr[Z > tau] = a^(tau + 1) / (1 + a).
+        """
+        if not self.hides:
+            return None
+        epsilon = self._epsilon(sigma)
+        most = -math.expm1(math.log1p(-delta) / self.unit_groups)
+        tau = max(0, math.ceil(-math.log(most * (1.0 + math.exp(-epsilon))) / epsilon - 1.0))
+        while self.threshold_delta(sigma, float(tau)) > delta:
+            tau += 1
+        return float(tau)
+
+    def threshold_delta(self, sigma: float, tau: float | None) -> float:
+        """Return the chance that a unit alone in its groups shows one of them, rounded up."""
+        if tau is None:
+            return 0.0
+        epsilon = self._epsilon(sigma)
+        # a float tau may be none of these noises; what exceeds it is at least the next whole number
+        log_tail = -epsilon * (math.floor(tau) + 1.0) - math.log1p(math.exp(-epsilon))
+        shown = -math.expm1(self.unit_groups * math.log1p(-math.exp(log_tail)))
+        return min(1.0, shown * FLOAT_SLACK)
+
+    def _epsilon(self, sigma: float) -> float:
+        return float(step_epsilon(Grid(-GRID_BITS, 0), sigma))
 
 
 def _histogram(frame: Frame) -> LaplaceHistogram:
-    groups = frame.unit_groups
-    return LaplaceHistogram(name="laplace", unit_groups=groups, draws=0, sum_draws=0)
+    groups, hides = frame.unit_groups, frame.has_private_keys
+    return LaplaceHistogram(name="laplace", unit_groups=groups, draws=0, sum_draws=0, hides=hides)
 
 
 LAPLACE = HistogramMechanism(
     name="laplace",
     word="LAPLACE",
-    sentence="discrete Laplace noise on every public key",
+    sentence="discrete Laplace noise on every key; private keys pass a threshold",
     without=frozenset(
         {
             *("composition = gaussian", "composition = zcdp"),
-            *("private keys", "bounding = L2", "AUTO", "running totals or buckets", "GROUPING SETS", "quantiles"),
+            *("bounding = L2", "AUTO", "running totals or buckets", "GROUPING SETS", "quantiles"),
         }
     ),
     histogram=lambda frame, _: _histogram(frame),

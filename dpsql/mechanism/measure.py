@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.accounting.composition import CONVERSIONS, Composition
-from dpsql.errors import CalibrationError
-from dpsql.model.frame import NANO, Statistic
+from dpsql.model.frame import Statistic
 from dpsql.noise.entropy import NoiseSource
 
 Floats = npt.NDArray[np.float64]
@@ -141,8 +140,8 @@ class Measure(ABC):
             noise that adds up as the unit's does, and in a ``zcdp`` unit for Gaussian noise, too.
         shows_origin: whether a count that was made of a higher level tells of that level, by its lattice.
         amount: word for a level in messages.
-        rises: whether a higher level is made of a lower one and a fresh release at the difference of both. If not, the
-            first level of a statistic is its highest.
+        rises: whether a higher level is made of a lower one and a fresh release at the difference of both. If not, it
+            is a release of its own at its full price, and a lower level is made of one release.
 
     """
 
@@ -154,6 +153,10 @@ class Measure(ABC):
     def epsilon(self, delta: float, rho: float) -> float:
         """Return the smallest epsilon of releases whose levels add up to rho; rounded up."""
         return CONVERSIONS[self.composition].epsilon(delta, rho * FLOAT_SLACK)
+
+    def converted_delta(self, delta: float) -> float:
+        """Return the part of a delta that the conversion of levels to epsilon takes; thresholds cost theirs beside."""
+        return delta
 
     def joint_epsilon(self, delta: float, rho: float) -> float:
         """Return the smallest epsilon of frames that are released together at levels that add up to rho; rounded up."""
@@ -188,19 +191,6 @@ class Measure(ABC):
     def draw(self, grid: Grid, sigma: float, count: int, source: NoiseSource) -> NoisyHistogram:
         """Return noise alone, for so many keys; the floor's is 0 where the grid's shape has none."""
 
-    def require_rise(self, top_nano: int) -> None:
-        """Refuse a level above the highest one of a statistic, of a law that does not rise; before any charge.
-
-        Raises:
-            CalibrationError: it does not.
-
-        """
-        if not self.rises:
-            raise CalibrationError(
-                f"these numbers are stored at {self.amount} = {top_nano / NANO:.9g}, and such noise has no higher "
-                "level. Ask for that level or a lower one, or declare a new version of the table"
-            )
-
     def risen(self, held: Placed, fresh: Placed) -> NoisyHistogram:
         """Return the point at the sum of two levels, of the point at one and a fresh release at the other.
 
@@ -225,7 +215,8 @@ class Measure(ABC):
     def quantile(self, miss: float) -> float:
         """Return the standard deviations that one draw exceeds with a probability of at most ``miss``.
 
-        It is one end, and ``miss`` is below 1/2.
+        It is one end, and ``miss`` is below 1/2. Sums of many draws are compared with it as if they were one draw. So
+        it has to hold for a weighted sum of draws, too, as it does for laws with tails like those of Laplace noise.
         """
 
     def half_width(self, noises: Sequence[Term], roundings: int = 0, miss: float = MISS) -> Floats:

@@ -11,22 +11,12 @@ from dpsql.model.frame import Window
 from dpsql.model.private_query import Request
 
 
-def too_little(request: Request, rho: float, count: int, amount: str = "rho") -> CalibrationError:
-    """Return the refusal of a level that is too small for a number of statistics, in the words of the question.
-
-    Args:
-        request: of the question.
-        rho: its level.
-        count: of the statistics.
-        amount: what levels are amounts of, as `Measure.amount` says.
-
-    """
-    if amount == "epsilon":
-        return _of_statistics(f"epsilon = {rho:.3g}", count, "", "epsilon", amount)
-    by_rho = request.rho is not None
-    asked = f"rho = {rho:.3g}" if by_rho else f"epsilon = {request.asked_epsilon:.9g}"
+def too_little(request: Request, rho: float, count: int) -> CalibrationError:
+    """Return the refusal of a level that is too small for a number of statistics, in the words of the question."""
+    by_rho, amount = request.rho is not None, request.amount
+    asked = f"{amount} = {rho:.3g}" if by_rho else f"epsilon = {request.asked_epsilon:.9g}"
     together = "" if by_rho else f" At delta = {request.delta:.3g} this epsilon is rho = {rho:.3g}."
-    return _of_statistics(asked, count, together, "rho" if by_rho else "epsilon")
+    return _of_statistics(asked, count, together, amount if by_rho else "epsilon", amount)
 
 
 def too_low_cap(name: str, value: float, count: int) -> CalibrationError:

@@ -22,7 +22,7 @@ from dpsql.operations.dialect import quote, text_literal, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.auto import bounded_by_norm, counted_groups
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, first_round, numbers_frame
-from dpsql.plan.features.pure import refuse_numbers, refuse_options
+from dpsql.plan.features.pure import PURE, refuse_numbers, refuse_options
 from dpsql.plan.keys import SelectKeys, refuse_thresholds
 from dpsql.plan.measures import check_beside_buckets, measured_things
 from dpsql.sql.clauses import Clauses, is_aggregate_call
@@ -90,7 +90,9 @@ class GroupedSource:
             key_count = public.count if public else None if select.keys else 1
             bounding = bounded_by_norm(bounding, key_count, rules.max_rows_per_unit)
         # a query by epsilon leaves the policy's window
-        levels = options.rho_window or (rules.levels.window if self.request.epsilon is None else None)
+        levels = options.rho_window or (
+            rules.levels.window if self.request.epsilon is None and rules.composition != PURE else None
+        )
         window = self._window(*levels) if hides and levels else None
         return Frame(rows, rows_sql, bounding, keys, public, window=window, ceiling=self.ceiling)
 
@@ -128,7 +130,7 @@ def read_levels(text: SelectText) -> GroupedSource:
             rho = STAND_IN_RHO
     if rho is None and epsilon is None:
         rho, epsilon = levels.default_rho, levels.default_epsilon if levels.default_rho is None else None
-    if rules.composition == "pure":
+    if rules.composition == PURE:
         refuse_options(text)
         # a level of such a unit is an epsilon, and stands where others have a rho
         rho, epsilon = rho if target is not None else epsilon, None
@@ -148,11 +150,11 @@ def read_levels(text: SelectText) -> GroupedSource:
     known = that_hold({"epsilon": by_epsilon, "a lower ceiling of the policy, or limit of the reader": is_above})
     refuse_combinations({"rho_window", "rho_ceiling"}, options.given | known, text.hint, refusals, limit=most)
     delta = options.delta if options.delta is not None else levels.default_delta
-    delta = 0.0 if rules.composition == "pure" else delta
+    delta = delta if rules.composition != PURE or rules.has_thresholds else 0.0
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
     # of a table without it, no receipt says that it is not measured
     coverage = (levels.coverage or None) if options.coverage is None else options.coverage
-    coverage = coverage and rules.composition != "pure"
+    coverage = coverage and rules.composition != PURE
     request = Request(
         rho=rho,
         epsilon=epsilon,
@@ -163,6 +165,7 @@ def read_levels(text: SelectText) -> GroupedSource:
         coverage=coverage,
         by_budget=rules.composition == "gaussian" and not rules.has_thresholds,
         target=half_widths,
+        amount="epsilon" if rules.composition == PURE else "rho",
     )
     return GroupedSource(text, request, max(1, round(level * NANO)) if level else None)
 
@@ -264,7 +267,7 @@ def candidates(
     along = groups.ordering if isinstance(groups, Buckets) else next(totals, None)
     asked, mechanisms = _things(frame, options, select, along), text.environment.mechanisms
     asked |= {_COMPOSITIONS[text.owner.rules.composition]}
-    if "composition = pure" in asked and refuse_numbers(text, aggregates):
+    if "composition = pure" in asked and refuse_numbers(text, frame, aggregates):
         return ()
     if along or options.given & _NOISE_OPTIONS:
         known = asked | things_without(options.mechanism, mechanisms)

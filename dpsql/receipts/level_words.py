@@ -34,10 +34,10 @@ def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
     match error:
         case BudgetError():
             costs = "may cost" if asked.startswith("max_") else "costs"
-            left = f"left {'are' if error.amount == 'rho' else 'is'} {_remaining(error)}"
+            left = _remaining(error)
             return (
-                f"{error.limit} does not cover this query at {asked} (it {costs} {_requested(error)}; {left}). "
-                f"{cure} FROM dp_releases() lists what is free."
+                f"{error.limit} does not cover this query at {asked} (it {costs} {_requested(error)}; left "
+                f"{'are' if ' and ' in left else 'is'} {left}). {cure} FROM dp_releases() lists what is free."
             )
         case AccessError():
             return (
@@ -150,7 +150,7 @@ def full_price(level: float, delta: float, amount: str = "rho") -> str:
     >>> full_price(0.5, 0.0), full_price(0.5, 0.0, "epsilon")
     ('rho = 0.5 and threshold delta = 0, if nothing of it is stored', 'epsilon = 0.5, if nothing of it is stored')
     """
-    thresholds = f" and threshold delta = {delta:.6g}" if amount == "rho" else ""
+    thresholds = f" and threshold delta = {delta:.6g}" if amount == "rho" or delta else ""
     return f"{amount} = {level:.9g}{thresholds}, if nothing of it is stored"
 
 

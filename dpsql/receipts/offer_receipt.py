@@ -171,7 +171,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
         found.append(words.LEANS_UP)
     presence = offer.presence
     if presence.disclosed.rho_nano > presence.level.rho_nano or len(presence.keys_from) > 1:
-        found += _level_notes(presence)
+        found += _level_notes(presence, offer.histogram.measure.amount)
     if offer.chosen_nano:
         found.append(words.LEVEL_CHOSEN.format(rho=offer.chosen_nano / NANO_PER_RHO))
     if bounding.sparsity:
@@ -296,14 +296,15 @@ def _norm_notes(query: FrameQuery) -> Iterator[str]:
             yield words.SUM_TO_NORM.format(column=estimate.name, less=less, norm=statistic.radius)
 
 
-def _level_notes(presence: Serving) -> Iterator[str]:
-    """Yield the levels of an answer beside that of its numbers."""
+def _level_notes(presence: Serving, amount: str) -> Iterator[str]:
+    """Yield the levels of an answer beside that of its numbers, which are amounts of rho or epsilon."""
     disclosed_nano = presence.disclosed.rho_nano
     is_beyond = disclosed_nano > presence.level.rho_nano
     if is_beyond and presence.keys_from:
-        yield words.KEYS_OF_RELEASE.format(rho=disclosed_nano / NANO_PER_RHO)
+        yield words.KEYS_OF_RELEASE.format(amount=amount, level=disclosed_nano / NANO_PER_RHO)
     if len(presence.keys_from) > 1 and presence.stands_alone:
-        yield words.KEYS_OF_OTHERS.format(rho=(presence.guaranteed_nano - disclosed_nano) / NANO_PER_RHO)
+        beside = (presence.guaranteed_nano - disclosed_nano) / NANO_PER_RHO
+        yield words.KEYS_OF_OTHERS.format(amount=amount, level=beside)
     if is_beyond and not presence.keys_from:
         yield words.LATTICE_SEEN.format(rho=disclosed_nano / NANO_PER_RHO)
 

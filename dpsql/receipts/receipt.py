@@ -72,8 +72,7 @@ class Receipt:
             (private keys behind a threshold), ``discrete_correlated_gaussian`` where the noise is discrete,
             ``keys_first`` where keys are selected by releases of their own.
         rho: zCDP level of the numbers shown, whether paid now or before; where the keys beside them stem from a release
-            at a higher level, notes name it. With `amount` "epsilon" it is an epsilon with a delta of 0, and so are all
-            fields called rho here.
+            at a higher level, notes name it. With `amount` "epsilon" it is an epsilon, as all fields called rho are.
         epsilon, delta: what numbers and keys shown guarantee together, by the exact joint analysis or, inside a window,
             from zCDP with the delta of all its thresholds.
         charged_rho, charged_delta: what this query took from the unit's budget.

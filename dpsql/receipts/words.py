@@ -56,12 +56,12 @@ ALONE = Sentence("this answer alone has epsilon {epsilon|1} at delta {delta|1e-0
 ALONE_AT_MOST = Sentence("this answer alone has at most epsilon {epsilon|8.5} at delta {delta|1e-08}")
 SET_LEVEL = Sentence("({keys|city}): {level|rho 0.0175}")
 KEYS_OF_RELEASE = Sentence(
-    "rho is the level of the numbers; a release with a count of units at rho = {rho:.9g|0.5}, which epsilon and delta "
-    "cover, has shown the keys"
+    "{amount|rho} is the level of the numbers; a release with a count of units at {amount|rho} = {level:.9g|0.5}, which "
+    "epsilon and delta cover, has shown the keys"
 )
 KEYS_OF_OTHERS = Sentence(
     "keys of independent releases that this reader holds are shown, too; epsilon and delta cover these releases, at "
-    "rho = {rho:.9g|0.3} more"
+    "{amount|rho} = {level:.9g|0.3} more"
 )
 LATTICE_SEEN = Sentence(
     "these counts are derived from counts with discrete noise, whose whole numbers stay visible; epsilon and delta are "
@@ -325,7 +325,8 @@ EPSILONS_DO_NOT_ADD_UP = Sentence(
 )
 """Note of a budget."""
 EPSILONS_ADD_UP = Sentence(
-    "with composition = 'pure' epsilon adds up, and delta is 0: rho_budget, rho_spent, rho_left and rho_held are NULL"
+    "with composition = 'pure' epsilon adds up, and there is no rho: rho_budget, rho_spent, rho_left and rho_held are "
+    "NULL"
 )
 """Note of a budget of such a unit."""
 OWN_AMOUNTS = Sentence(

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from dpsql.bound.unit_histograms import NORM_PLACES, NORM_STEPS_PER_DOUBLING
 from dpsql.bound.value_steps import VALUE_BITS, VALUE_EXPONENT
+from dpsql.mechanism.gaussian_measure import GAUSSIAN
 from dpsql.mechanism.measure import Measure
-from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import ValueBounds
 from dpsql.model.private_query import AutoBounds, FrameQuery
 from dpsql.release.coverage import ERROR
@@ -38,9 +38,10 @@ def most_cut(query: FrameQuery, bounds: ValueBounds, side_table: SideTable, stat
 
     """
     point = _point_that_chose(query, bounds, side_table)
+    # histograms of AUTO have Gaussian noise
     if point is None:
         return None
-    return share_cut(point.noisy_values, point.sigma, bounds, histogram_of(query.frame).measure, statements)
+    return share_cut(point.noisy_values, point.sigma, bounds, GAUSSIAN, statements)
 
 
 def share_cut(noisy: Floats, sigma: float, bounds: ValueBounds, measure: Measure, statements: int = 1) -> float | None:

@@ -128,6 +128,10 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
         serve = seen_servings
     for part, asked in zip(parts, calibrations, strict=True):
         calibration, chosen_nano = asked, 0
+        if not calibration.histogram.measure.rises:
+            from dpsql.cascade.apart import apart_servings  # noqa: PLC0415 — few laws have no rises
+
+            serve = apart_servings
         servings = serve(part, calibration, state, reader, asked_nano)
         if len(servings) < len(calibration.levels):
             served = {in_question(one.level.statistic) for one in servings}
@@ -242,12 +246,13 @@ def draw_price(name: str, fresh: Level) -> ChargeItem:
 def price_of(offers: Iterable[Offer]) -> tuple[ChargeItem, ...]:
     """Return the price of offers that follow each other: a statistic that rises several times costs its last level.
 
-    An open charge pays for the first rise alone, so that a later one may cost more.
+    Releases of a law that does not rise cost all of their levels. An open charge pays for the first rise alone, so that
+    a later one may cost more.
     """
     found: dict[str, ChargeItem] = {}
-    for item in (item for offer in offers for item in offer.items):
+    for rises, item in ((offer.histogram.measure.rises, item) for offer in offers for item in offer.items):
         before = found.get(item.statistic_hash)
-        found[item.statistic_hash] = _together(before, item) if before else item
+        found[item.statistic_hash] = _together(before, item, rises=rises) if before else item
     return tuple(found.values())
 
 
@@ -257,14 +262,17 @@ def amounts_of(offers: Iterable[Offer]) -> tuple[int, int]:
     return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
 
 
-def _together(before: ChargeItem, item: ChargeItem) -> ChargeItem:
-    """Return the price of two rises of a statistic, both from what is stored; each has imprecision of its own."""
-    taken = [one.taken or Spent(one.rho_nano, one.delta_units) for one in (before, item)]
+def _together(before: ChargeItem, item: ChargeItem, *, rises: bool) -> ChargeItem:
+    """Return the price of two levels of a statistic, both from what is stored; each has imprecision of its own."""
+    taken, together = (
+        [one.taken or Spent(one.rho_nano, one.delta_units) for one in (before, item)],
+        max if rises else sum,
+    )
     return replace(
         item,
-        rho_nano=max(before.rho_nano, item.rho_nano),
+        rho_nano=together((before.rho_nano, item.rho_nano)),
         delta_units=before.delta_units + item.delta_units,
-        taken=Spent(max(one.rho_nano for one in taken), sum(one.delta_units for one in taken)),
+        taken=Spent(together([one.rho_nano for one in taken]), sum(one.delta_units for one in taken)),
     )
 
 

@@ -19,7 +19,6 @@ from dpsql.features.auto import PlanAgain
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.auto_price import open_price
 from dpsql.features.kinds import kind_of
-from dpsql.mechanism.registry import histogram_of
 from dpsql.model.private_query import PrivateQuery
 from dpsql.release.offer import current, price_of
 from dpsql.session.told_level import MANTISSAS, TWO_DIGITS, AskedLevel, TwoDigits
@@ -68,7 +67,7 @@ def _level_of(query: PrivateQuery) -> AskedLevel:
         return AskedHalfWidths.of(request.target)
     if request.rho is None:
         return AskedLevel("epsilon", request.asked_epsilon, TWO_DIGITS)
-    return AskedLevel(histogram_of(query.first.frame).measure.amount, request.rho, TWO_DIGITS)
+    return AskedLevel(request.amount, request.rho, TWO_DIGITS)
 
 
 def in_asked_words(

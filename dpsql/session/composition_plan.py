@@ -16,12 +16,10 @@ from dpsql.engine import Engine, digest
 from dpsql.errors import DpsqlError, ParseError, Refusal, SchemaError, UnsupportedQueryError
 from dpsql.features.private_parts import (
     OfferedPart,
-    amount_asked,
     divided,
     has_own_points,
     hides_keys,
     left_beside,
-    level_option,
     release_order,
     served_now,
 )
@@ -226,8 +224,7 @@ class _Planner:
             if (len(places) == 1 and shared) or not (shared or _has_level(whole)):
                 continue
             asked = [plans[place].query.whole_request for place in shared]
-            amount = amount_asked([plans[place].query for place in places])
-            request = requests[unit] = _smallest(asked or [_request_of(whole, requests[unit], amount)])
+            request = requests[unit] = _smallest(asked or [_request_of(whole, requests[unit])])
             others = [plans[place].query for place in own]
             if own and _has_level(whole):
                 # thresholds of all parts share the delta of the whole text
@@ -317,7 +314,6 @@ class _Planner:
             UnsupportedQueryError: the other parts leave no level.
 
         """
-        amount = amount_asked([*queries, *others])
         if whole.max_epsilon is not None and len(queries) > 1:
             self.refusals.refuse(
                 "option", None, "max_epsilon of several private queries is not divided.", "Write max_rho."
@@ -325,10 +321,10 @@ class _Planner:
         if whole.target_half_width is not None or whole.target_relative_error is not None:
             return [{} if whole.max_rho is None else {"max_rho": whole.max_rho / len(queries)} for _ in queries]
         if not (others and _has_level(whole)):
-            return [level_option(share, amount) for share in divided(request, queries)]
+            return [_level_of(share) for share in divided(request, queries)]
         left = left_beside(request, queries, others)
         for name, taken, of_all, is_spent in (
-            (amount, left.taken_rho, left.rho, left.is_rho_spent),
+            (request.amount, left.taken_rho, left.rho, left.is_rho_spent),
             ("delta of thresholds", left.taken_delta, left.delta, left.is_delta_spent),
         ):
             if is_spent:
@@ -339,7 +335,7 @@ class _Planner:
                     f"text has {name} {of_all:.6g} for all of them.",
                     "Ask for more, or leave the level of the whole text out and name one in each query.",
                 )
-        return [level_option(share, amount) for share in left.shares()]
+        return [_level_of(share) for share in left.shares()]
 
 
 def waited_for(parts: Sequence[Part]) -> set[str]:
@@ -369,13 +365,18 @@ def _has_level(whole: QueryOptions) -> bool:
     return whole.rho is not None or whole.epsilon is not None
 
 
-def _request_of(whole: QueryOptions, own: Request, amount: str) -> Request:
+def _request_of(whole: QueryOptions, own: Request) -> Request:
     """Return the request of the whole text, if all parts have levels of their own."""
-    if amount == "epsilon":
+    if own.amount == "epsilon":
         # an epsilon stands where others have a rho
         return replace(own, rho=whole.epsilon, epsilon=None, target=None)
     delta = own.delta if whole.delta is None else whole.delta
     return replace(own, rho=whole.rho, epsilon=whole.epsilon, delta=delta, target=None)
+
+
+def _level_of(share: Request) -> dict[str, float]:
+    """Return the level of a part as options; a delta of 0 is that of a unit that has none."""
+    return {share.amount: share.rho or 0.0} | ({"delta": share.delta} if share.delta else {})
 
 
 def _with_level(options: Options, level: Mapping[str, float]) -> Options:

@@ -20,7 +20,6 @@ from dpsql.errors import DpsqlError, ReleaseError
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.private_parts import (
     OfferedPart,
-    amount_asked,
     first_items,
     guarantee_together,
     offered,
@@ -165,12 +164,11 @@ class Composed:
             rows += [
                 (f"part {number}: {section}", texts.get(name, name), value) for section, name, value in table.fetchall()
             ]
-        for unit in plan.requests:
+        for unit, request in plan.requests.items():
             items = price_together([part for part in parts if part.unit == unit])
             rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
             delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
-            amount = amount_asked([part.query for part in parts if part.unit == unit])
-            rows += [(f"all parts of unit {unit}", amount, f"{rho:.9g}")]
+            rows += [(f"all parts of unit {unit}", request.amount, f"{rho:.9g}")]
             rows += [(f"all parts of unit {unit}", "threshold delta", f"{delta:.6g}")]
         if not plan.parts:
             rows = [("price", "rho", "0"), ("price", "rule", "this text reads public tables alone and is free")]

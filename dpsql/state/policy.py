@@ -83,7 +83,7 @@ Composition = Literal["gaussian", "zcdp", "pure"]
 
 
 def amount_of(composition: Composition | None) -> str:
-    """Return the name of the amounts that a unit counts, as texts have it: rho, or epsilon with a delta of 0.
+    """Return the name of the amounts that a unit counts, as texts have it: rho or epsilon.
 
     Its nano-rho are nano-epsilons then, in all fields and columns.
     """

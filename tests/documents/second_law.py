@@ -113,23 +113,45 @@ def check_that_a_lower_level_is_a_fresh_release_at_that_level() -> None:
             # of the law, and of rounding to whole numbers
             assert error.var() == pytest.approx(1 / rho + 1 / 12, rel=NEAR), rho
             assert np.mean(np.abs(error) > QUANTILE / math.sqrt(rho) + 0.5) < 0.06, rho
+        # it is the higher one with more noise
+        step = errors[LOW] - errors[HIGH]
+        assert step.var() == pytest.approx(1 / LOW - 1 / HIGH + 1 / 6, rel=2 * NEAR)
+        assert np.array_equal(answer(session, COUNTS, BETWEEN)["n"] - true, errors[BETWEEN])
+
+
+def check_that_levels_below_a_ceiling_are_a_chain() -> None:
+    with asked(seed=4) as session:
+        true = truth(session)["n"]
+        errors = {}
+        for rho in (HIGH, LOW, BETWEEN):
+            found = by_place(session.sql(COUNTS, rho=rho, rho_ceiling=HIGH, **OPTIONS).df())
+            errors[rho] = found["n"] - true
+        assert spent(session) == pytest.approx(HIGH)
         for high, low in ((HIGH, BETWEEN), (BETWEEN, LOW)):
             # each is the one above with more noise
             step = errors[low] - errors[high]
             assert step.var() == pytest.approx(1 / low - 1 / high + 1 / 6, rel=2 * NEAR), (high, low)
-        assert np.array_equal(answer(session, COUNTS, BETWEEN)["n"] - true, errors[BETWEEN])
 
 
-def check_that_a_higher_level_is_refused_for_nothing() -> None:
+def check_that_a_higher_level_is_a_release_of_its_own() -> None:
+    with asked(seed=5) as session:
+        true = truth(session)["n"]
+        first, second = (answer(session, COUNTS, rho)["n"] - true for rho in (LOW, HIGH))
+        assert spent(session) == pytest.approx(LOW + HIGH)
+        assert second.var() == pytest.approx(1 / HIGH + 1 / 12, rel=NEAR)
+        assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
+        assert np.array_equal(answer(session, COUNTS, LOW)["n"] - true, first)
+        (row,) = session.sql("FROM dp_budget()").df().to_dict("records")
+        assert row["rho_held"] == pytest.approx(LOW + HIGH)
     with asked() as session:
-        first = answer(session, ALL, 0.1)
-        before = spent(session)
-        for text, rho in ((ALL, 0.2), (COUNTS, 0.1)):
-            with pytest.raises(dpsql.CalibrationError, match="no higher level"):
-                answer(session, text, rho)
-        assert spent(session) == before == pytest.approx(0.1)
-        again = answer(session, ALL, 0.1)
-        assert all(np.array_equal(again[name], first[name], equal_nan=True) for name in first)
+        # both numbers that the rows wait for have a count in common, at two levels
+        text = (
+            "SELECT place, count(*) AS n FROM visits WHERE x > (SELECT avg(x) FROM visits) "
+            "AND x < 3 * (SELECT stddev(x) FROM visits) GROUP BY place"
+        )
+        charged = receipt_of(session.sql(text, rho=0.3, **OPTIONS)).charged_rho
+        assert spent(session) == pytest.approx(charged)
+        assert charged <= 0.3 * (1 + 1e-9)
 
 
 def check_that_the_epsilon_is_the_pure_one() -> None:

@@ -91,8 +91,8 @@ class PrivacyUnit:
             (
                 self.composition is None or self.composition in _COMPOSITIONS,
                 f"a unit has composition='gaussian' (exact; for all noise except discrete noise), composition='zcdp' "
-                f"(for discrete noise, too; its budget is less rho) or composition='pure' (epsilon with a delta of 0, "
-                f"for public keys), not composition={self.composition!r}",
+                f"(for discrete noise, too; its budget is less rho) or composition='pure' (counts epsilon), "
+                f"not composition={self.composition!r}",
             ),
             (
                 self.thresholds is None or isinstance(self.thresholds, bool),
@@ -178,11 +178,10 @@ def unit(
             current one.
         epsilon_budget: what the unit may spend in all, for one that has no budget yet.
         delta_budget: goes with it; half of it is for thresholds, half for stating rho as epsilon. With
-            ``thresholds=False`` all of it is for stating rho as epsilon. With ``composition='pure'`` it is 0, and left
-            out.
+            ``thresholds=False`` all of it is for stating rho as epsilon. With ``composition='pure'`` all of it is
+            for thresholds; without it all keys are public.
         composition: how releases add up. ``'gaussian'`` is exact and gives the larger budget of rho. ``'zcdp'`` is for
-            discrete noise, too. ``'pure'`` counts epsilon with a delta of 0: answers have discrete Laplace noise, and
-            all keys are public. The default is that of a unit which has a budget, and ``'gaussian'`` for a new one.
+            discrete noise, too. ``'pure'`` counts epsilon: answers have discrete Laplace noise. The default is that of a unit which has a budget, and ``'gaussian'`` for a new one.
         thresholds: whether keys may be private. ``False`` gives a larger budget of rho to a unit whose keys are all
             public. The default is that of a unit which has a budget, and ``True`` for a new one.
         separate_people: a source whose unit column is called like that of another unit's is refused, because the same

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from dpsql.errors import AccessError
 from dpsql.model.estimates import AnyUnit, Ratio, Sum
+from dpsql.model.frame import Frame
 from dpsql.operations import blanks
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.sql.source.sources import SelectText
@@ -58,14 +59,21 @@ def refuse_options(text: SelectText) -> None:
         )
 
 
-def refuse_numbers(text: SelectText, aggregates: Mapping[str, Aggregate]) -> bool:
-    """Note a refusal of the first number that has no answer in a pure unit, and of sets of keys.
+def refuse_numbers(text: SelectText, frame: Frame, aggregates: Mapping[str, Aggregate]) -> bool:
+    """Note a refusal of the first number that has no answer in a pure unit, of keys alone, and of sets of keys.
 
     Returns:
         Whether there is one.
 
     """
     before = len(text.refusals.found)
+    if frame.has_private_keys and not aggregates:
+        text.refusals.add(
+            "option",
+            text.clauses.select[0],
+            "keys without numbers are selected by weights, with Gaussian noise (this unit has composition = 'pure').",
+            "Ask for count(*) with GROUP BY.",
+        )
     if text.has_sets:
         text.refusals.add(
             "option",

@@ -80,17 +80,18 @@ def budgeted(
 
 
 def _pure(name: str, epsilon: float | None, delta: float | None) -> Unit:
-    """Return a unit whose amounts are epsilons, with a delta of 0: its tables answer by public keys.
+    """Return a unit whose amounts are epsilons. Its delta is that of thresholds; without one it has public keys alone.
 
     Raises:
-        PolicyError: epsilon is missing or not positive, or a delta is named.
+        PolicyError: epsilon is missing or not positive, or delta is out of range.
 
     """
     if not epsilon or epsilon <= 0:
         raise PolicyError("epsilon_budget must be positive")
-    if delta:
-        raise PolicyError("a unit with composition := 'pure' has a delta of 0; leave delta_budget out")
-    return checked(Unit(name, rho_nano_down(epsilon), 0, 0.0, "pure", thresholds=False))
+    if delta is not None and not 0 <= delta < 1:
+        raise PolicyError("delta_budget must be between 0 and 1")
+    kept = delta_units_down(delta or 0.0)
+    return checked(Unit(name, rho_nano_down(epsilon), kept, 0.0, "pure", thresholds=kept > 0))
 
 
 def _kept_units(delta: float, rho: float) -> int:
@@ -150,9 +151,9 @@ def read_budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
     )
     composition = _composition(arguments.read("composition", str), before)
     thresholds = arguments.flag("thresholds", default=before.thresholds if before else True)
-    if composition == "pure" and thresholds and arguments.has("thresholds"):
+    if composition == "pure" and arguments.has("thresholds"):
         raise PolicyError(
-            "a unit with composition := 'pure' has a delta of 0, and none for thresholds; leave thresholds out"
+            "a unit with composition := 'pure' has thresholds if it has a delta_budget; leave thresholds out"
         )
     is_whole = arguments.has("epsilon_budget") and arguments.has("delta_budget")
     if before and not is_whole and (composition, thresholds) != (before.composition, before.thresholds):
@@ -228,7 +229,7 @@ def _by_other_terms(before: Unit, composition: Composition, *, thresholds: bool)
     """Return the unit with the same (epsilon, delta) by other terms. If it keeps its thresholds, no delta changes."""
     epsilon = epsilon_budget(before)
     if composition == "pure":
-        return _pure(before.name, epsilon, None)
+        return _pure(before.name, epsilon, before.delta_budget)
     if thresholds and before.thresholds:
         rho_budget = rho_nano_down(CONVERSIONS[composition].rho(epsilon, before.delta_conversion))
         return checked(dataclasses.replace(before, rho_budget=rho_budget, composition=composition))
