@@ -56,8 +56,8 @@ ALONE = Sentence("this answer alone has epsilon {epsilon|1} at delta {delta|1e-0
 ALONE_AT_MOST = Sentence("this answer alone has at most epsilon {epsilon|8.5} at delta {delta|1e-08}")
 SET_LEVEL = Sentence("({keys|city}): {level|rho 0.0175}")
 KEYS_OF_RELEASE = Sentence(
-    "{amount|rho} is the level of the numbers; a release with a count of units at {amount|rho} = {level:.9g|0.5}, which "
-    "epsilon and delta cover, has shown the keys"
+    "{amount|rho} is the level of the numbers; a release with a count of units at {amount|rho} = {level:.9g|0.5}, "
+    "which epsilon and delta cover, has shown the keys"
 )
 KEYS_OF_OTHERS = Sentence(
     "keys of independent releases that this reader holds are shown, too; epsilon and delta cover these releases, at "

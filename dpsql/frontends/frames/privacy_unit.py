@@ -181,7 +181,8 @@ def unit(
             ``thresholds=False`` all of it is for stating rho as epsilon. With ``composition='pure'`` all of it is
             for thresholds; without it all keys are public.
         composition: how releases add up. ``'gaussian'`` is exact and gives the larger budget of rho. ``'zcdp'`` is for
-            discrete noise, too. ``'pure'`` counts epsilon: answers have discrete Laplace noise. The default is that of a unit which has a budget, and ``'gaussian'`` for a new one.
+            discrete noise, too. ``'pure'`` counts epsilon: answers have discrete Laplace noise. The default is that of
+            a unit which has a budget, and ``'gaussian'`` for a new one.
         thresholds: whether keys may be private. ``False`` gives a larger budget of rho to a unit whose keys are all
             public. The default is that of a unit which has a budget, and ``True`` for a new one.
         separate_people: a source whose unit column is called like that of another unit's is refused, because the same
