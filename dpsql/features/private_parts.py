@@ -294,11 +294,11 @@ def guarantee_together(
         caps: levels in rho that queries cover whose level was chosen by what was released, by their places.
 
     """
-    shown, told = list[ShownFrame](), dict[str, int]()
+    shown, told = list[ShownFrame](), dict[tuple[str, int], int]()
     for place, offers in enumerate(parts):
         for number, offer in enumerate(offers):
             frame = shown_frame_of(offer)
-            levels = {one.pin.statistic_hash: one.guaranteed_nano for one in offer.servings}
+            levels = {one.told_as: one.guaranteed_nano for one in offer.servings}
             # a point that two queries show is one release
             rho_nano = sum(max(0, level - told.get(name, 0)) for name, level in levels.items())
             told |= {name: max(level, told.get(name, 0)) for name, level in levels.items()}
@@ -315,9 +315,9 @@ def rho_counted_twice(parts: Sequence[Sequence[Offer]]) -> float:
         parts: how the frames of each query are served.
 
     """
-    levels: dict[str, list[int]] = {}
+    levels: dict[tuple[str, int], list[int]] = {}
     for offers in parts:
-        own = {one.pin.statistic_hash: one.level.rho_nano for offer in offers for one in offer.servings}
+        own = {one.told_as: one.level.rho_nano for offer in offers for one in offer.servings}
         for name, rho_nano in own.items():
             levels.setdefault(name, []).append(rho_nano)
     return sum(sum(found) - max(found) for found in levels.values()) / NANO
