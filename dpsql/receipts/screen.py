@@ -369,17 +369,17 @@ def _room_short(left: int) -> str:
 
 
 def _charged(receipt: Receipt) -> str:
-    """Return the price in the words of the question: epsilon if it asked by epsilon, else rho."""
+    """Return the price in the words of the question: epsilon if it asked by epsilon or its unit counts it, else rho."""
     guaranteed = screen_words.GUARANTEE.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
     rho = receipt.rho if receipt.most_rho is None else receipt.most_rho
-    level = words.RHO.format(rho=f"{rho:.6g}") if receipt.asked_by == "rho" else guaranteed
+    level = phrases.charged_amount(rho, 0.0, receipt.amount) if receipt.asked_by == receipt.amount else guaranteed
     if receipt.most_rho is not None:
         level = screen_words.AT_MOST.format(level=level)
     if receipt.reused:
-        return screen_words.STORED.format(level=level)
-    charged = phrases.charged_amount(receipt.charged_rho, receipt.charged_delta)
+        return phrases.stored(level, receipt.asked_rho if receipt.amount == "epsilon" else None, rho)
+    charged = phrases.charged_amount(receipt.charged_rho, receipt.charged_delta, receipt.amount)
     if phrases.is_level(receipt.charged_rho, rho):
-        return charged if receipt.asked_by == "rho" else guaranteed
+        return charged if receipt.asked_by == receipt.amount else guaranteed
     return screen_words.CHARGED_FOR.format(charged=charged, level=level)
 
 
