@@ -125,15 +125,11 @@ class Serving:
         return self.release_nano > 0
 
     @property
-    def told_as(self) -> tuple[str, int]:
-        """Return what points have in common that are one release: the statistic, and over public keys the release."""
-        return self.pin.statistic_hash, 0 if self.keys_from else self.release_nano
-
-    @property
     def guaranteed_nano(self) -> int:
         """The level that all of the answer tells of: independent releases that show its keys add up."""
-        alone = self.stands_alone and self.keys_from
-        return sum(keys.rho_nano for keys in self.keys_from) if alone else self.disclosed.rho_nano
+        if self.stands_alone and self.keys_from:
+            return sum(keys.rho_nano for keys in self.keys_from)
+        return self.disclosed.rho_nano
 
     @property
     def keys_delta(self) -> float:

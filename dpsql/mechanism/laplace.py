@@ -115,13 +115,16 @@ class LaplaceMeasure(Measure):
         """Return the half width of the interval of a draw, exact, or of a sum of draws. See `Measure`.
 
         *Guarantee*: of one draw it is the smallest number of steps k with Pr[|X| > k] = 2 a^(k+1) / (1 + a) <= miss,
-        a = e^-epsilon. Of several draws X it is that of continuous Laplace noises Y of the scales step / epsilon, and
-        as much more as the draws can differ from these. *Proof*: for one uniform variate the quantiles X = k and Y have
-        k - d <= Y <= k + 1 - d in steps, with d = ln(2 / (1 + a)) / epsilon; so |X - Y| is at most max(d, 1 - d). ∎
+        a = e^-epsilon, and what roundings add to steps that are not whole. Of several draws X it is that of continuous
+        Laplace noises Y of the scales step / epsilon, and as much more as the draws can differ from these. *Proof*: for
+        one uniform variate the quantiles X = k and Y have k - d <= Y <= k + 1 - d in steps, with
+        d = ln(2 / (1 + a)) / epsilon; so |X - Y| is at most max(d, 1 - d). ∎
         """
         draws = [one for one in noises if np.any(one.sigma)] or noises[:1]
         if len(draws) == 1 and draws[0].step:
-            return whole_half_width(draws[0], miss)
+            # a multiple of a whole step is shown as it is
+            rounded = roundings / 2.0 if draws[0].step % 1.0 else 0.0
+            return np.asarray(whole_half_width(draws[0], miss) + rounded, dtype=np.float64)
         scales, beside = zip(*(_continuous(one) for one in draws), strict=True)
         return np.asarray(sum_half_width(scales, miss) + sum(beside) + roundings / 2.0, dtype=np.float64)
 

@@ -281,7 +281,7 @@ def _by_epsilon(
 def _by_rho(
     name: str, arguments: Arguments, before: Unit | None, composition: Composition, *, thresholds: bool
 ) -> Unit:
-    if composition == "pure":
+    if composition == "pure" and arguments.has(*_ROUNDED):
         raise PolicyError(
             "a budget with composition := 'pure' is an epsilon; write epsilon_budget in place of rho_budget"
         )
