@@ -165,12 +165,13 @@ class BudgetError(DpsqlError):
     Attributes:
         unit: name of the privacy unit.
         analyst: whose part of the budget is used up; None if it is the budget itself.
-        requested_rho, remaining_rho: zCDP, dimensionless; what remains is None if it is not for the reader.
+        requested_rho, remaining_rho: zCDP, or epsilon if `amount` says so; what remains is None if not for the reader.
         requested_delta, remaining_delta: threshold delta, a probability; likewise.
 
     """
 
     asks_too_much = True
+    amount = "rho"
     analyst: str | None = None
     remaining_rho: Any
     remaining_delta: Any
@@ -185,19 +186,18 @@ class BudgetError(DpsqlError):
         requested_delta: float,
         remaining_delta: float,
         analyst: str | None = None,
+        amount: str = "rho",
     ) -> None:
-        self.unit = unit
-        self.requested_rho = requested_rho
-        self.remaining_rho = remaining_rho
-        self.requested_delta = requested_delta
-        self.remaining_delta = remaining_delta
+        self.unit, self.requested_rho, self.requested_delta = unit, requested_rho, requested_delta
+        self.remaining_rho, self.remaining_delta = remaining_rho, remaining_delta
         if analyst is not None:
             self.analyst = analyst
+        if amount != self.amount:
+            self.amount = amount
+        asked, left = self.told(requested_rho, requested_delta, "threshold "), self.told(remaining_rho, remaining_delta)
         super().__init__(
-            f"{self.limit} does not cover this query: it asks for "
-            f"rho = {requested_rho:.6g} and threshold delta = {requested_delta:.6g}; "
-            f"left are rho = {remaining_rho:.6g} and delta = {remaining_delta:.6g}. "
-            f"Ask for less, or reuse a release (FROM dp_releases())."
+            f"{self.limit} does not cover this query: it asks for {asked}; left {'are' if ' and ' in left else 'is'} "
+            f"{left}. Ask for less, or reuse a release (FROM dp_releases())."
         )
 
     @classmethod
@@ -224,6 +224,11 @@ class BudgetError(DpsqlError):
             f"{requested_delta:.6g}, and what is left is not shown to a reader with a rho_limit. Ask for less, ask the "
             "curator, or reuse a release (FROM dp_releases())."
         )
+
+    def told(self, level: float, delta: float, kind: str = "") -> str:
+        """Return an amount of the budget in words; beside an epsilon without thresholds there is no delta."""
+        thresholds = f" and {kind}delta = {delta:.6g}" * (self.amount == "rho" or self.requested_delta > 0)
+        return f"{self.amount} = {level:.6g}{thresholds}"
 
     @property
     def granted_delta(self) -> float:
@@ -335,8 +340,7 @@ class MissingPackageError(DpsqlError):
     """
 
     def __init__(self, package: str, extra: str) -> None:
-        self.package = package
-        self.extra = extra
+        self.package, self.extra = package, extra
         super().__init__(f"this needs {package}, which is not installed; run: pip install 'dpsql[{extra}]'")
 
 
@@ -353,12 +357,7 @@ class AccessError(DpsqlError):
     limit_rho: float | None = None
     reader: str = ""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        analyst_message: str | None = None,
-    ) -> None:
+    def __init__(self, message: str, *, analyst_message: str | None = None) -> None:
         super().__init__(message)
         if analyst_message is not None:
             self._for_analyst = AccessError(analyst_message)

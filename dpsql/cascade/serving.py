@@ -127,7 +127,9 @@ class Serving:
     @property
     def guaranteed_nano(self) -> int:
         """The level that all of the answer tells of: independent releases that show its keys add up."""
-        return sum(keys.rho_nano for keys in self.keys_from) if self.stands_alone else self.disclosed.rho_nano
+        if self.stands_alone and self.keys_from:
+            return sum(keys.rho_nano for keys in self.keys_from)
+        return self.disclosed.rho_nano
 
     @property
     def keys_delta(self) -> float:

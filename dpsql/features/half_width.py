@@ -273,15 +273,17 @@ def target_rows(kind: QueryKind[Any], query: PrivateQuery, state: State, reader:
     left: Spent | None = state.ledger.left(unit, reader.name)
     if reader.has_limit:
         _, left = state.ledger.own(unit, reader.name)
+    amount = offers[0].histogram.measure.amount
+    level = f"{(sum(part.asked_nano for part in of_last_stages(offers)) + by_auto) / NANO_PER_RHO:.9g}"
     return [
         ("target", "half width", level_words.half_widths(target)),
-        ("target", "rho", f"{(sum(part.asked_nano for part in of_last_stages(offers)) + by_auto) / NANO_PER_RHO:.9g}"),
+        *([("target", "rho", level)] if amount == "rho" else []),
         ("target", "epsilon", f"{epsilon:.6g}"),
         ("target", "delta", f"{delta:.6g}"),
         (
             "target",
             "full price",
-            level_words.full_price(price.rho_nano / NANO_PER_RHO, price.delta_units / DELTA_UNITS_PER_ONE),
+            level_words.full_price(price.rho_nano / NANO_PER_RHO, price.delta_units / DELTA_UNITS_PER_ONE, amount),
         ),
         ("target", "questions left", f"{left.times(price)}" if left else words.NOT_SHOWN),
     ]

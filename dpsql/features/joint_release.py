@@ -112,7 +112,11 @@ def joint_rows(section: str, query: PrivateQuery, offers: Sequence[Offer], *note
     epsilon, delta = joint_guarantee_of(query.whole_request, offers)
     auto_nano = sum(level.rho_nano for offer in offers for level in offer.query.auto_levels)
     return [
-        (section, "rho", f"{(sum(offer.rho_nano for offer in offers) + auto_nano) / NANO:.9g}"),
+        (
+            section,
+            offers[0].histogram.measure.amount,
+            f"{(sum(offer.rho_nano for offer in offers) + auto_nano) / NANO:.9g}",
+        ),
         (section, "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
         *((section, "rule", note) for note in notes),
     ]

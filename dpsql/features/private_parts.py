@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.cascade.reader import Reader
+from dpsql.cascade.serving import Serving
 from dpsql.features.auto_price import open_price
 from dpsql.features.joint_release import shown_frame_of
 from dpsql.features.kinds import kind_of
@@ -294,11 +295,11 @@ def guarantee_together(
         caps: levels in rho that queries cover whose level was chosen by what was released, by their places.
 
     """
-    shown, told = list[ShownFrame](), dict[str, int]()
+    shown, told = list[ShownFrame](), dict[tuple[str, int], int]()
     for place, offers in enumerate(parts):
         for number, offer in enumerate(offers):
             frame = shown_frame_of(offer)
-            levels = {one.pin.statistic_hash: one.guaranteed_nano for one in offer.servings}
+            levels = {_release_of(one): one.guaranteed_nano for one in offer.servings}
             # a point that two queries show is one release
             rho_nano = sum(max(0, level - told.get(name, 0)) for name, level in levels.items())
             told |= {name: max(level, told.get(name, 0)) for name, level in levels.items()}
@@ -308,6 +309,14 @@ def guarantee_together(
     return joint_guarantee(shown, request)
 
 
+def _release_of(serving: Serving) -> tuple[str, int]:
+    """Return the chain of points of a served number: its statistic, and its release if levels are releases apart.
+
+    Private keys of several releases are told of together.
+    """
+    return serving.pin.statistic_hash, 0 if serving.keys_from else serving.release_nano
+
+
 def rho_counted_twice(parts: Sequence[Sequence[Offer]]) -> float:
     """Return the rho that the levels of private queries have in common: a point that several show is one release.
 
@@ -315,9 +324,9 @@ def rho_counted_twice(parts: Sequence[Sequence[Offer]]) -> float:
         parts: how the frames of each query are served.
 
     """
-    levels: dict[str, list[int]] = {}
+    levels: dict[tuple[str, int], list[int]] = {}
     for offers in parts:
-        own = {one.pin.statistic_hash: one.level.rho_nano for offer in offers for one in offer.servings}
+        own = {_release_of(one): one.level.rho_nano for offer in offers for one in offer.servings}
         for name, rho_nano in own.items():
             levels.setdefault(name, []).append(rho_nano)
     return sum(sum(found) - max(found) for found in levels.values()) / NANO

@@ -186,9 +186,11 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
         grid = Grid(statistic.noise_exponent, statistic.lattice_exponent, histogram.shape if is_count else None)
         histogram.measure.require(grid, sigma)
     except CalibrationError:
+        amount = histogram.measure.amount
+        more = "rho or epsilon" if amount == "rho" else amount
         raise CalibrationError(
-            f"{histogram.measure.amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups} needs "
-            "more noise than can be drawn; ask for more rho or epsilon, or let a unit have fewer groups or rows"
+            f"{amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups} needs more noise than "
+            f"can be drawn; ask for more {more}, or let a unit have fewer groups or rows"
         ) from None
     return Level(statistic, rho_nano, sigma, histogram.measure.imprecision(histogram.draws_of((statistic,)), rho))
 

@@ -117,7 +117,7 @@ def equal_requests(request: Request, parts: Sequence[Sequence[ShownFrame]]) -> t
         total = _rho(request, draws, _measure_of(frame.measure for frame in frames), hides=any(hides))
     share = math.floor(total * NANO / len(parts)) / NANO
     if not share:
-        raise CalibrationError(f"rho = {total:.3g} is too small for {len(parts)} private queries")
+        raise CalibrationError(f"{request.amount} = {total:.3g} is too small for {len(parts)} private queries")
     return tuple(replace(request.at(share), delta=delta if hidden else request.delta) for hidden in hides)
 
 

@@ -13,10 +13,10 @@ from dpsql.model.private_query import Request
 
 def too_little(request: Request, rho: float, count: int) -> CalibrationError:
     """Return the refusal of a level that is too small for a number of statistics, in the words of the question."""
-    by_rho = request.rho is not None
-    asked = f"rho = {rho:.3g}" if by_rho else f"epsilon = {request.asked_epsilon:.9g}"
+    by_rho, amount = request.rho is not None, request.amount
+    asked = f"{amount} = {rho:.3g}" if by_rho else f"epsilon = {request.asked_epsilon:.9g}"
     together = "" if by_rho else f" At delta = {request.delta:.3g} this epsilon is rho = {rho:.3g}."
-    return _of_statistics(asked, count, together, "rho" if by_rho else "epsilon")
+    return _of_statistics(asked, count, together, amount if by_rho else "epsilon", amount)
 
 
 def too_low_cap(name: str, value: float, count: int) -> CalibrationError:
@@ -31,10 +31,10 @@ def too_low_cap(name: str, value: float, count: int) -> CalibrationError:
     return _of_statistics(f"{name} = {value:.9g}", count, "", name)
 
 
-def _of_statistics(asked: str, count: int, together: str, name: str) -> CalibrationError:
+def _of_statistics(asked: str, count: int, together: str, name: str, amount: str = "rho") -> CalibrationError:
     return CalibrationError(
-        f"{asked} is too small for {count} statistic{'s' * (count > 1)}: each takes rho = 1e-9 at least.{together} "
-        f"Ask for more {name}."
+        f"{asked} is too small for {count} statistic{'s' * (count > 1)}: each takes {amount} = 1e-9 at least."
+        f"{together} Ask for more {name}."
     )
 
 

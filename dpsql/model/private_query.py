@@ -214,8 +214,7 @@ class Request:
         refresh: whether a new generation of the frames is asked for.
         own_threshold: whether keys pass a threshold at the level asked for, whatever keys were shown before.
         coverage: whether what bounds leave is to be measured where it can be; None where nobody wants to know.
-        amount: name of the option that a level is: "rho", or "epsilon" of a unit whose levels are epsilons. Such
-            a level is in ``rho`` all the same.
+        amount: option that a level is named by; where it is epsilon, ``rho`` holds an epsilon.
         by_budget: whether epsilon becomes rho as in the budget of an exact unit without thresholds.
         target: the half widths that the level follows from; None if a level was asked for.
 

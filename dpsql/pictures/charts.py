@@ -168,7 +168,9 @@ def draw_budgets(budgets: Sequence[Row], axes: Axes | None) -> Axes:
     for place, budget in enumerate(budgets):
         epsilon = f"; epsilon {budget['epsilon_spent']:.3g} of {budget['epsilon_budget']:.3g}"
         rows = (
-            ("rho", budget["rho_budget"], budget["rho_spent"], epsilon),
+            ("rho", budget["rho_budget"], budget["rho_spent"], epsilon)
+            if budget["rho_budget"] is not None
+            else ("epsilon", budget["epsilon_budget"], budget["epsilon_spent"], ""),
             ("delta of thresholds", budget["threshold_delta_budget"], budget["threshold_delta_spent"], ""),
         )
         for row, (name, whole, spent, also) in enumerate(rows):
@@ -187,8 +189,9 @@ def draw_budgets(budgets: Sequence[Row], axes: Axes | None) -> Axes:
                 va="center",
                 ha="right" if inside else "left",
             )
-        if budget["rho_budget"] and budget["held_by"] != "everybody":
-            held = budget["rho_held"] / budget["rho_budget"]
+        _, whole, *_ = rows[0]
+        if whole and budget["held_by"] != "everybody":
+            held = budget[f"{rows[0][0]}_held"] / whole
             axes.plot([held, held], [2.4 * place - 0.38, 2.4 * place + 0.38], color=FREE, lw=2)
     holders = [name_of(budget["held_by"]) for budget in budgets if budget["held_by"] != "everybody"]
     axes.set_yticks([2.4 * place + row for place in range(len(budgets)) for row in (0, 1)], names, parse_math=False)
@@ -201,16 +204,22 @@ def draw_budgets(budgets: Sequence[Row], axes: Axes | None) -> Axes:
 
 
 def draw_cascade(
-    title: str, prices: Sequence[float], stored: Mapping[str, Sequence[Row]], figure: Figure | None
+    title: str,
+    prices: Sequence[float],
+    stored: Mapping[str, Sequence[Row]],
+    figure: Figure | None,
+    *,
+    amount: str = "rho",
 ) -> Figure:
     """Draw the prices of the askings in their order; above them, where the reader may see any, the stored points.
 
     Args:
         title: of the picture.
-        prices: what each asking cost, in rho.
-        stored: points by statistic, as rows of ``dp_cascade``: level rho, standard deviation sigma of the noise, and
-            threshold tau, if it has one.
+        prices: what each asking cost.
+        stored: points by statistic, as rows of ``dp_cascade``: level rho or epsilon, standard deviation sigma of
+            the noise, and threshold tau, if it has one.
         figure: where to draw; by default a new one.
+        amount: what levels and prices are amounts of: rho or epsilon.
 
     Raises:
         MissingPackageError: matplotlib is not installed.
@@ -219,21 +228,21 @@ def draw_cascade(
     figure = figure or new_figure(7.5, 5.6 if stored else 2.4)
     if stored:
         above, below = figure.subplots(2, 1, height_ratios=[1, 0.5])
-        _draw_points(above, stored)
+        _draw_points(above, stored, amount)
         above.set_title(title, loc="left", size=11, color=INK)
     else:
         below = figure.subplots()
         figure.suptitle(title, x=0.01, ha="left", size=11, color=INK)
-    _draw_prices(below, prices)
+    _draw_prices(below, prices, amount)
     return figure
 
 
-def _draw_points(axes: Axes, stored: Mapping[str, Sequence[Row]]) -> None:
+def _draw_points(axes: Axes, stored: Mapping[str, Sequence[Row]], amount: str) -> None:
     for place, (statistic, points) in enumerate(stored.items()):
         colour = _COLOURS[place % len(_COLOURS)]
-        ordered = sorted(points, key=lambda point: point["rho"])
+        ordered = sorted(points, key=lambda point: point[amount])
         axes.plot(
-            [point["rho"] for point in ordered],
+            [point[amount] for point in ordered],
             [point["sigma"] for point in ordered],
             "o-",
             color=colour,
@@ -241,7 +250,7 @@ def _draw_points(axes: Axes, stored: Mapping[str, Sequence[Row]]) -> None:
             lw=1,
             label=f"noise of {statistic[:8]} (standard deviation)",
         )
-        cut = [(point["rho"], point["tau"]) for point in ordered if point["tau"] is not None]
+        cut = [(point[amount], point["tau"]) for point in ordered if point["tau"] is not None]
         if cut:
             axes.plot(
                 *zip(*cut, strict=True), "s--", color=FREE, ms=5, lw=1, label=f"threshold (tau) of {statistic[:8]}"
@@ -250,13 +259,13 @@ def _draw_points(axes: Axes, stored: Mapping[str, Sequence[Row]]) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,.6g}")
         axis.set_minor_formatter(lambda *_: "")
-    axes.set_xlabel("level rho of the statistic: less noise →", color=INK, size=9)
+    axes.set_xlabel(f"level {amount} of the statistic: less noise →", color=INK, size=9)
     axes.grid(color=EDGE, alpha=0.3, lw=0.6)
     axes.legend(frameon=False, fontsize=8.5)
     tidy(axes)
 
 
-def _draw_prices(axes: Axes, prices: Sequence[float]) -> None:
+def _draw_prices(axes: Axes, prices: Sequence[float], amount: str) -> None:
     """A bar of what was spent, to which each asking adds its price; a free one is a ring above what was spent."""
     spent, free_there = 0.0, 0
     whole = sum(prices)
@@ -282,7 +291,7 @@ def _draw_prices(axes: Axes, prices: Sequence[float]) -> None:
     axes.set(xlim=(0, whole or 1.0), ylim=(-0.7, max(1.2, axes.get_ylim()[1])))
     axes.set_yticks([])
     axes.set_title(
-        f"What each asking cost in rho: {whole:.6g} in all; rings: {prices.count(0)} for nothing",
+        f"What each asking cost in {amount}: {whole:.6g} in all; rings: {prices.count(0)} for nothing",
         loc="left",
         size=10,
         color=INK,

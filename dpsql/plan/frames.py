@@ -154,7 +154,7 @@ def read_levels(text: SelectText) -> GroupedSource:
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
     # of a table without it, no receipt says that it is not measured
     coverage = (levels.coverage or None) if options.coverage is None else options.coverage
-    coverage = False if rules.composition == PURE else coverage
+    coverage = coverage and rules.composition != PURE
     request = Request(
         rho=rho,
         epsilon=epsilon,

@@ -70,7 +70,8 @@ def composed_receipt(
 ) -> Receipt:
     """Return the receipt of several private queries of one text.
 
-    Amounts and guarantees are the largest ones of all units. A note has those of each, if there are several.
+    Amounts and guarantees are the largest ones of all units; of units that count rho and others that count epsilon,
+    amounts are those of the former. A note has those of each, if there are several.
 
     Args:
         parts: at least two, in the order of the text.
@@ -81,10 +82,14 @@ def composed_receipt(
     """
     own = _with_marks([part.receipt for part in parts])
     by_unit = {unit: [part.receipt for part in parts if part.unit == unit] for unit in terms}
-    rho = max(sum(one.rho for one in by_unit[unit]) - of_unit.rho_twice for unit, of_unit in terms.items())
+    amounts = {unit: receipts[0].amount for unit, receipts in by_unit.items()}
+    amount = min(amounts.values(), key=lambda one: one != "rho")
+    # amounts of another kind have no place beside these; notes have them
+    counted = {unit: receipts for unit, receipts in by_unit.items() if amounts[unit] == amount}
+    rho = max(sum(one.rho for one in receipts) - terms[unit].rho_twice for unit, receipts in counted.items())
 
-    def most(amount: Callable[[Receipt], float]) -> float:
-        return max(sum(map(amount, receipts)) for receipts in by_unit.values())
+    def most(level: Callable[[Receipt], float]) -> float:
+        return max(sum(map(level, receipts)) for receipts in counted.values())
 
     names = [f"part {number}" for number in range(1, len(parts) + 1)]
     return replace(
@@ -101,6 +106,7 @@ def composed_receipt(
         delta=max(one.delta for one in terms.values()),
         charged_rho=most(lambda one: one.charged_rho),
         charged_delta=most(lambda one: one.charged_delta),
+        amount=amount,
         reused=all(one.reused for one in own),
         max_groups=None,
         max_keys=None,
@@ -191,19 +197,20 @@ def _notes(parts: Sequence[ReleasedPart], terms: Mapping[str, UnitTerms]) -> lis
     ]
     if len(terms) > 1:
         found += [
-            words.OF_UNIT.format(
-                unit=unit,
-                rho=short(sum(part.receipt.charged_rho for part in parts if part.unit == unit), 6),
-                epsilon=f"{one.epsilon:.4g}",
-                delta=f"{one.delta:.3g}",
-            )
-            for unit, one in terms.items()
+            _of_unit(unit, one, [part.receipt for part in parts if part.unit == unit]) for unit, one in terms.items()
         ]
     places: dict[str, list[int]] = {}
     for number, part in enumerate(parts, start=1):
         for note in dict.fromkeys(part.receipt.notes):
             places.setdefault(note, []).append(number)
     return list(dict.fromkeys([*found, *(_of_parts(note, of, len(parts)) for note, of in places.items())]))
+
+
+def _of_unit(unit: str, terms: UnitTerms, receipts: Sequence[Receipt]) -> str:
+    """Return the note on what one of several units paid, and what the answer guarantees it."""
+    charged = f"{receipts[0].amount} {short(sum(one.charged_rho for one in receipts), 6)}"
+    epsilon, delta = f"{terms.epsilon:.4g}", f"{terms.delta:.3g}"
+    return words.OF_UNIT.format(unit=unit, level=charged, epsilon=epsilon, delta=delta)
 
 
 def _of_parts(note: str, places: Sequence[int], count: int) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import Estimate, GeometricMean, Linear, Moments, Ratio, RunningSum, Spread, Sum, ValueBounds
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Statistic
 from dpsql.model.private_query import FrameQuery
@@ -137,6 +138,8 @@ def _unmeasured(query: FrameQuery) -> tuple[CoverageReceipt, ...]:
     if not query.estimates or wanted is None or (wanted and query.frame.is_measured):
         return ()
     why = coverage_words.COVERAGE_OFF if wanted is False else _why_unmeasured(query.frame)
+    if histogram_of(query.frame).measure.amount == "epsilon":
+        why = coverage_words.COVERAGE_OF_PURE
     return (CoverageReceipt("all rows", query.frame.rows.unit, unknown=why),)
 
 

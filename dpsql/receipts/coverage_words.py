@@ -41,6 +41,7 @@ COVERAGE_GONE = Sentence(
 COVERAGE_OF_LEVELS = Sentence("it was measured at too many other levels; ask at one of these, or at a higher level")
 TOO_FEW = Sentence("noise hides the units at this level; ask with more epsilon or rho, or for fewer columns")
 COVERAGE_OFF = Sentence("the query says coverage = FALSE; leave it out")
+COVERAGE_OF_PURE = Sentence("with composition = 'pure' it is not measured")
 COVERAGE_OF_SETS = Sentence("the grouping sets are added up from groups by more keys; ask about each set by itself")
 COVERAGE_OF_LARGEST = Sentence("the groups that top_k leaves out depend on all units together; leave top_k out")
 COVERAGE_AT_CEILING = Sentence("rho_ceiling draws each number once, at the ceiling; leave rho_ceiling out")

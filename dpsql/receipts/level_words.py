@@ -34,11 +34,10 @@ def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
     match error:
         case BudgetError():
             costs = "may cost" if asked.startswith("max_") else "costs"
+            left = _remaining(error)
             return (
-                f"{error.limit} does not cover this query at {asked} (it {costs} "
-                f"rho = {error.requested_rho:.6g} and threshold delta = {error.requested_delta:.6g}; left are "
-                f"rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g}). {cure} "
-                "FROM dp_releases() lists what is free."
+                f"{error.limit} does not cover this query at {asked} (it {costs} {_requested(error)}; left "
+                f"{'are' if ' and ' in left else 'is'} {left}). {cure} FROM dp_releases() lists what is free."
             )
         case AccessError():
             return (
@@ -52,6 +51,16 @@ def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
                 f"statistic; {most}). {cure}"
             )
     return str(error)
+
+
+def _requested(error: BudgetError) -> str:
+    """Return the price that a budget does not cover."""
+    return error.told(error.requested_rho, error.requested_delta, "threshold ")
+
+
+def _remaining(error: BudgetError) -> str:
+    """Return what remains of the budget."""
+    return error.told(error.remaining_rho, error.remaining_delta)
 
 
 def option(name: str, value: float) -> str:
@@ -119,8 +128,7 @@ def half_widths_refused(error: DpsqlError, asked: str, cure: str) -> str:
     match error:
         case BudgetError():
             return (
-                f"{asked} takes rho = {error.requested_rho:.6g} and threshold delta = {error.requested_delta:.6g}, and "
-                f"{error.limit} has rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g} left. "
+                f"{asked} takes {_requested(error)}, and {error.limit} has {_remaining(error)} left. "
                 f"{cure} FROM dp_releases() lists what is free."
             )
         case AccessError():
@@ -136,9 +144,14 @@ def half_widths_refused(error: DpsqlError, asked: str, cure: str) -> str:
     return str(error)
 
 
-def full_price(rho: float, delta: float) -> str:
-    """Return the price of a question of which nothing is stored."""
-    return f"rho = {rho:.9g} and threshold delta = {delta:.6g}, if nothing of it is stored"
+def full_price(level: float, delta: float, amount: str = "rho") -> str:
+    """Return the price of a question of which nothing is stored.
+
+    >>> full_price(0.5, 0.0), full_price(0.5, 0.0, "epsilon")
+    ('rho = 0.5 and threshold delta = 0, if nothing of it is stored', 'epsilon = 0.5, if nothing of it is stored')
+    """
+    thresholds = f" and threshold delta = {delta:.6g}" if amount == "rho" or delta else ""
+    return f"{amount} = {level:.9g}{thresholds}, if nothing of it is stored"
 
 
 def wider(column: str, width: float, most: float) -> str:

@@ -32,12 +32,8 @@ from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged
 
 def with_price(receipt: Receipt, charged: Charged) -> Receipt:
     """Return the receipt with its charges."""
-    return replace(
-        receipt,
-        charged_rho=charged.rho_nano / NANO_PER_RHO,
-        charged_delta=charged.delta_units / DELTA_UNITS_PER_ONE,
-        reused=not charged.charge_ids,
-    )
+    rho, delta = charged.rho_nano / NANO_PER_RHO, charged.delta_units / DELTA_UNITS_PER_ONE
+    return replace(receipt, charged_rho=rho, charged_delta=delta, reused=not charged.charge_ids)
 
 
 def make_receipt(offer: Offer) -> Receipt:
@@ -61,6 +57,7 @@ def make_receipt(offer: Offer) -> Receipt:
         columns=column_receipts(query, offer.histogram, offer.noise),
         notes=notes(offer),
         asked_rho=(offer.asked_nano + sum(level.share_nano for level in query.auto_levels)) / NANO_PER_RHO,
+        amount=offer.histogram.measure.amount,
     )
 
 
@@ -174,7 +171,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
         found.append(words.LEANS_UP)
     presence = offer.presence
     if presence.disclosed.rho_nano > presence.level.rho_nano or len(presence.keys_from) > 1:
-        found += _level_notes(presence)
+        found += _level_notes(presence, offer.histogram.measure.amount)
     if offer.chosen_nano:
         found.append(words.LEVEL_CHOSEN.format(rho=offer.chosen_nano / NANO_PER_RHO))
     if bounding.sparsity:
@@ -299,14 +296,15 @@ def _norm_notes(query: FrameQuery) -> Iterator[str]:
             yield words.SUM_TO_NORM.format(column=estimate.name, less=less, norm=statistic.radius)
 
 
-def _level_notes(presence: Serving) -> Iterator[str]:
-    """Yield the levels of an answer beside that of its numbers."""
+def _level_notes(presence: Serving, amount: str) -> Iterator[str]:
+    """Yield the levels of an answer beside that of its numbers, which are amounts of rho or epsilon."""
     disclosed_nano = presence.disclosed.rho_nano
     is_beyond = disclosed_nano > presence.level.rho_nano
     if is_beyond and presence.keys_from:
-        yield words.KEYS_OF_RELEASE.format(rho=disclosed_nano / NANO_PER_RHO)
+        yield words.KEYS_OF_RELEASE.format(amount=amount, level=disclosed_nano / NANO_PER_RHO)
     if len(presence.keys_from) > 1 and presence.stands_alone:
-        yield words.KEYS_OF_OTHERS.format(rho=(presence.guaranteed_nano - disclosed_nano) / NANO_PER_RHO)
+        beside = (presence.guaranteed_nano - disclosed_nano) / NANO_PER_RHO
+        yield words.KEYS_OF_OTHERS.format(amount=amount, level=beside)
     if is_beyond and not presence.keys_from:
         yield words.LATTICE_SEEN.format(rho=disclosed_nano / NANO_PER_RHO)
 

@@ -352,25 +352,25 @@ def one_row(name: str, unit: str, reason: str, bounds: tuple[float, float]) -> s
     return words.ONE_ROW.format(column=name, low=low, high=high, why=words.NOT_FOUND[reason].format(unit=unit))
 
 
-def served_at(rho: float, asked_rho: float | None) -> str:
-    """Say the level of an answer, and the one that was asked for if that is lower by a nano-rho or more.
+def served_at(served: str, level: float, asked: float | None, amount: str = "rho") -> str:
+    """Add to what was served the level that was asked for, if that is lower by 1e-9 or more.
 
-    >>> served_at(0.2, 0.2), served_at(1.0, 0.2), served_at(0.2, None)
+    >>> served_at("rho 0.2", 0.2, 0.2), served_at("rho 1", 1.0, 0.2), served_at("rho 0.2", 0.2, None)
     ('rho 0.2', 'rho 1; the question asked for rho 0.2', 'rho 0.2')
     """
-    if asked_rho is None or rho - asked_rho < _SAME_LEVEL:
-        return words.RHO.format(rho=f"{rho:.6g}")
-    return words.SERVED_AT.format(rho=f"{rho:.6g}", asked=f"{asked_rho:.6g}")
+    if asked is None or level - asked < _SAME_LEVEL:
+        return served
+    return words.SERVED_AT.format(served=served, asked=charged_amount(asked, 0.0, amount))
 
 
-def charged_amount(rho: float, delta: float) -> str:
-    """Say what is charged, without a delta that is too small to be told.
+def charged_amount(level: float, delta: float, amount: str = "rho") -> str:
+    """Say a level or what is charged, without a delta that is too small to be told.
 
-    >>> charged_amount(0.05, 0.0), charged_amount(0.05, 1e-9)
-    ('rho 0.05', 'rho 0.05 and threshold delta 1e-09')
+    >>> charged_amount(0.05, 0.0), charged_amount(0.05, 1e-9), charged_amount(0.5, 0.0, "epsilon")
+    ('rho 0.05', 'rho 0.05 and threshold delta 1e-09', 'epsilon 0.5')
     """
-    sentence = words.CHARGED if delta >= LEAST_DELTA else words.RHO
-    return sentence.format(rho=f"{rho:.6g}", delta=f"{delta:.3g}")
+    sentence = words.CHARGED if delta >= LEAST_DELTA else words.LEVEL
+    return sentence.format(amount=amount, level=f"{level:.6g}", delta=f"{delta:.3g}")
 
 
 def is_level(rho: float, other: float) -> bool:

@@ -36,7 +36,7 @@ def price_rows(query: PrivateQuery, offers: Iterable[Offer], beside: str = "") -
     Args:
         query: the plan.
         offers: how the frames are served that are paid for.
-        beside: what is said after the price in rho.
+        beside: what is said after the price.
 
     """
     return amount_rows(query, *amounts_of(offers), beside)
@@ -45,7 +45,7 @@ def price_rows(query: PrivateQuery, offers: Iterable[Offer], beside: str = "") -
 def amount_rows(query: PrivateQuery, rho_nano: int, delta_units: int, beside: str = "") -> list[Row]:
     """Return the rows of a price in nano-rho and delta units, as `price_rows`."""
     return [
-        ("price", "rho", f"{rho_nano / NANO_PER_RHO:.9g}{beside}"),
+        ("price", histogram_of(query.first.frame).measure.amount, f"{rho_nano / NANO_PER_RHO:.9g}{beside}"),
         ("price", "threshold delta", f"{delta_units / DELTA_UNITS_PER_ONE:.6g}"),
         ("price", "query hash", query_hash(query)),
     ]
@@ -63,7 +63,7 @@ def frame_plan_rows(part: Offer, columns: Sequence[ColumnReceipt]) -> list[Row]:
         *frame_rows(frame),
         ("frame", "max_groups", groups_sentence(frame)),
         ("mechanism", "name", _mechanism_sentence(frame)),
-        ("mechanism", "rho", f"{part.rho_nano / NANO_PER_RHO:.9g}"),
+        ("mechanism", part.histogram.measure.amount, f"{part.rho_nano / NANO_PER_RHO:.9g}"),
         ("mechanism", "this query alone", f"epsilon = {part.epsilon:.6g}, delta = {part.delta:.6g}"),
     ]
     if part.presence.tau is not None or query.request.min_units > 1:
@@ -169,7 +169,8 @@ def statistic_row(serving: Serving, offer: Offer) -> Row:
         "statistic",
         name,
         f"{rows}{adds}; "
-        f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {noise_sigma(statistic, level.sigma, histogram):.9g}, "
+        f"{histogram.measure.amount} = {level.rho_nano / NANO_PER_RHO:.9g}, "
+        f"sigma = {noise_sigma(statistic, level.sigma, histogram):.9g}, "
         f"lattice = {2.0**statistic.noise_exponent:.9g} ({source})",
     )
 

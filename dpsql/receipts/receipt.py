@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
+from typing import Any
 
 from dpsql.pictures.tables import short
 from dpsql.receipts import left_out_words, phrases, words
@@ -71,7 +72,7 @@ class Receipt:
             (private keys behind a threshold), ``discrete_correlated_gaussian`` where the noise is discrete,
             ``keys_first`` where keys are selected by releases of their own.
         rho: zCDP level of the numbers shown, whether paid now or before; where the keys beside them stem from a release
-            at a higher level, notes name it.
+            at a higher level, notes name it. With `amount` "epsilon" it is an epsilon, as all fields called rho are.
         epsilon, delta: what numbers and keys shown guarantee together, by the exact joint analysis or, inside a window,
             from zCDP with the delta of all its thresholds.
         charged_rho, charged_delta: what this query took from the unit's budget.
@@ -95,6 +96,9 @@ class Receipt:
             if stored numbers of higher levels are shown. None if the text names the level.
         left_out: of each count and sum of one set of keys, how much bounds leave out of the shown groups; empty from a
             server of before.
+        amount: what levels and charges are amounts of: ``rho``, or ``epsilon`` of a unit with composition = 'pure'.
+            Records and JSON have it only if it is ``epsilon``. Where units of both kinds paid, it is ``rho``, and notes
+            have the amounts of each.
 
     """
 
@@ -121,6 +125,7 @@ class Receipt:
     asked_by: str | None = None
     most_rho: float | None = None
     left_out: tuple[LeftOutReceipt, ...] = ()
+    amount: str = "rho"
 
     @property
     def is_relative(self) -> bool:
@@ -132,7 +137,7 @@ class Receipt:
         """Return the charge in words."""
         if self.reused:
             return words.NOTHING_CHARGED
-        return phrases.charged_amount(self.charged_rho, self.charged_delta)
+        return phrases.charged_amount(self.charged_rho, self.charged_delta, self.amount)
 
     @property
     def sections(self) -> dict[str, tuple[str, ...]]:
@@ -218,6 +223,16 @@ class Receipt:
         return "\n".join(lines)
 
 
+def as_record(receipt: Receipt) -> dict[str, Any]:
+    """Return a receipt as plain values; of amounts of rho no word says what they are."""
+    return asdict(receipt, dict_factory=lambda fields: {name: value for name, value in fields if is_told(name, value)})
+
+
+def is_told(name: str, value: object) -> bool:
+    """Return False for the field of a receipt that records and JSON leave out: amounts are amounts of rho."""
+    return (name, value) != ("amount", "rho")
+
+
 def heading_of(note: str) -> str:
     """Return the heading that a note stands under.
 
@@ -245,9 +260,14 @@ def _privacy(receipt: Receipt) -> Iterator[str]:
     yield words.RELEASE.format(
         mechanism=receipt.mechanism, table=receipt.table, version=receipt.version, unit=receipt.unit
     )
-    yield phrases.served_at(receipt.rho, receipt.asked_rho)
     alone = words.ALONE if receipt.most_rho is None else words.ALONE_AT_MOST
-    yield alone.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
+    guaranteed = alone.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
+    if receipt.amount == "rho":
+        yield phrases.served_at(phrases.charged_amount(receipt.rho, 0.0), receipt.rho, receipt.asked_rho)
+        yield guaranteed
+    else:
+        # the level is the guarantee
+        yield phrases.served_at(guaranteed, receipt.rho, receipt.asked_rho, receipt.amount)
 
 
 def _keys(receipt: Receipt) -> Iterator[str]:
@@ -264,12 +284,14 @@ def _keys(receipt: Receipt) -> Iterator[str]:
 
 def _set_price(one: SetReceipt) -> str:
     """Return the price of one grouping set."""
-    return words.SET_CHARGED.format(keys=one.name, rho=f"{one.receipt.charged_rho:.6g}")
+    level = phrases.charged_amount(one.receipt.charged_rho, 0.0, one.receipt.amount)
+    return words.SET_CHARGED.format(keys=one.name, level=level)
 
 
 def _set_level(one: SetReceipt) -> str:
     """Return the level of one grouping set."""
-    level = phrases.served_at(one.receipt.rho, one.receipt.asked_rho)
+    shown, amount = one.receipt.rho, one.receipt.amount
+    level = phrases.served_at(phrases.charged_amount(shown, 0.0, amount), shown, one.receipt.asked_rho, amount)
     return words.SET_LEVEL.format(keys=one.name, level=level)
 
 

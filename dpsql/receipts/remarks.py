@@ -212,7 +212,7 @@ def _higher(request: Request) -> Iterator[Request]:
 
 def _level(request: Request) -> str:
     """Return a level as it is written in OPTIONS."""
-    return f"epsilon = {request.epsilon:.9g}" if request.rho is None else f"rho = {request.rho:.9g}"
+    return f"epsilon = {request.epsilon:.9g}" if request.rho is None else f"{request.amount} = {request.rho:.9g}"
 
 
 def _is_payable(offers: Sequence[Offer], state: State) -> bool:

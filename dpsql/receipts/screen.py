@@ -15,6 +15,7 @@ from dpsql.pictures.tables import short
 from dpsql.receipts import left_out_words, phrases, screen_words, words
 from dpsql.receipts.bounds_line import SINGLE_ROW, counted_parts, is_warning, with_joins, with_weights
 from dpsql.receipts.coverage_lines import CoverageReceipt
+from dpsql.receipts.epsilon_price import charged_epsilon
 from dpsql.receipts.printed_table import PrintedTable
 from dpsql.receipts.receipt import Receipt
 from dpsql.receipts.words import Sentence
@@ -332,7 +333,7 @@ class Screen:
     def _price(self, count: int) -> list[str]:
         """Return wordings of the price, the spent budget, how often it can be paid again, and a count of notes."""
         receipt, standing = self.receipt, self.standing
-        price = _charged(receipt)
+        price = _charged(receipt) if receipt.amount == "rho" else charged_epsilon(receipt)
         sentence = screen_words.NOTES if count > 1 else screen_words.ONE_NOTE
         notes = [sentence.format(count=count, receipt_at=self.receipt_at)] * bool(count)
         shortest = price.replace(screen_words.CHARGED_FOR.format(charged="", level=""), ", for ")
@@ -372,7 +373,7 @@ def _charged(receipt: Receipt) -> str:
     """Return the price in the words of the question: epsilon if it asked by epsilon, else rho."""
     guaranteed = screen_words.GUARANTEE.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
     rho = receipt.rho if receipt.most_rho is None else receipt.most_rho
-    level = words.RHO.format(rho=f"{rho:.6g}") if receipt.asked_by == "rho" else guaranteed
+    level = phrases.charged_amount(rho, 0.0) if receipt.asked_by == "rho" else guaranteed
     if receipt.most_rho is not None:
         level = screen_words.AT_MOST.format(level=level)
     if receipt.reused:

@@ -175,4 +175,4 @@ def not_affordable(error: BudgetError) -> str:
     """Say in a plan that the most that all steps cost cannot be paid."""
     if error.remaining_rho is None:
         return "no: what is left is not shown to a reader with a rho_limit"
-    return f"no: rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g} are left"
+    return f"no: {error.told(error.remaining_rho, error.remaining_delta)} are left"

@@ -46,22 +46,22 @@ def _value(example: str, form: str) -> object:
 
 # Price and privacy.
 
-CHARGED = Sentence("rho {rho|0.0175} and threshold delta {delta|2.5e-09}")
+CHARGED = Sentence("{amount|rho} {level|0.0175} and threshold delta {delta|2.5e-09}")
 NOTHING_CHARGED = Sentence("nothing: all numbers were stored before")
-SET_CHARGED = Sentence("({keys|city}): rho {rho|0.0175}")
+SET_CHARGED = Sentence("({keys|city}): {level|rho 0.0175}")
 RELEASE = Sentence("{mechanism|gshm} on {table|main.visits} (version {version|1}), privacy unit {unit|patient}")
-RHO = Sentence("rho {rho|0.0175}")
-SERVED_AT = Sentence("rho {rho|1}; the question asked for rho {asked|0.2}")
+LEVEL = Sentence("{amount|rho} {level|0.0175}")
+SERVED_AT = Sentence("{served|rho 1}; the question asked for {asked|rho 0.2}")
 ALONE = Sentence("this answer alone has epsilon {epsilon|1} at delta {delta|1e-08}")
 ALONE_AT_MOST = Sentence("this answer alone has at most epsilon {epsilon|8.5} at delta {delta|1e-08}")
 SET_LEVEL = Sentence("({keys|city}): {level|rho 0.0175}")
 KEYS_OF_RELEASE = Sentence(
-    "rho is the level of the numbers; a release with a count of units at rho = {rho:.9g|0.5}, which epsilon and delta "
-    "cover, has shown the keys"
+    "{amount|rho} is the level of the numbers; a release with a count of units at {amount|rho} = {level:.9g|0.5}, "
+    "which epsilon and delta cover, has shown the keys"
 )
 KEYS_OF_OTHERS = Sentence(
     "keys of independent releases that this reader holds are shown, too; epsilon and delta cover these releases, at "
-    "rho = {rho:.9g|0.3} more"
+    "{amount|rho} = {level:.9g|0.3} more"
 )
 LATTICE_SEEN = Sentence(
     "these counts are derived from counts with discrete noise, whose whole numbers stay visible; epsilon and delta are "
@@ -128,7 +128,7 @@ PART_IS = Sentence("part {number|1} of the text is {text|SELECT count(*) AS n FR
 OF_PARTS = Sentence("{parts|part 1}: {note|rows where city is NULL are left out}")
 LARGEST_OF_PARTS = Sentence("errors differ by part; the error of a column is the largest of them")
 OF_UNIT = Sentence(
-    "of unit {unit|patient} rho {rho|0.1} was charged, and this answer alone has epsilon {epsilon|1} at delta "
+    "of unit {unit|patient} {level|rho 0.1} was charged, and this answer alone has epsilon {epsilon|1} at delta "
     "{delta|1e-08}"
 )
 HIDDEN_GROUPS = Sentence("NULL (or 0 for it), and rows of EXCEPT or NOT IN, may be groups that an answer does not show")
@@ -324,6 +324,11 @@ EPSILONS_DO_NOT_ADD_UP = Sentence(
     "rho adds up"
 )
 """Note of a budget."""
+EPSILONS_ADD_UP = Sentence(
+    "with composition = 'pure' epsilon adds up, and there is no rho: rho_budget, rho_spent, rho_left and rho_held are "
+    "NULL"
+)
+"""Note of a budget of such a unit."""
 OWN_AMOUNTS = Sentence(
     "amounts that are spent are yours alone, and what is left is left of your budget_part: a reader with a rho_limit "
     "sees no amount of the unit. The curator sees all"

@@ -22,7 +22,7 @@ from dpsql.errors import DpsqlError, Refusal, RemoteError, Span, rebuilt
 from dpsql.receipts.layout import Layout
 from dpsql.receipts.receipt import SetReceipt
 from dpsql.release.left_out import LeftOut, LeftOutReceipt
-from dpsql.session import ColumnReceipt, CoverageReceipt, Receipt, Result
+from dpsql.session import ColumnReceipt, CoverageReceipt, Receipt, Result, is_told
 
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
@@ -44,6 +44,7 @@ _ATTRIBUTES = (
     "requested_epsilon",
     "remaining_epsilon",
     "limit_rho",
+    "amount",
 )
 
 
@@ -70,7 +71,8 @@ def to_json(value: object) -> Any:
         case Mapping():
             return {str(name): to_json(one) for name, one in value.items()}
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            members = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+            return {name: to_json(member) for name, member in members if is_told(name, member)}
     raise TypeError(f"a value of type {type(value).__name__} cannot be sent")
 
 

@@ -10,7 +10,7 @@ from dpsql.model.private_query import OPTION_NAMES, OPTIONS_OF_TARGETS
 from dpsql.operations.dialect import quote, shown_call, text_literal
 from dpsql.receipts.coverage_lines import CoverageReceipt
 from dpsql.receipts.phrases import at_least
-from dpsql.receipts.receipt import ColumnReceipt, Receipt
+from dpsql.receipts.receipt import ColumnReceipt, Receipt, as_record, is_told
 from dpsql.receipts.result import Result
 from dpsql.session.declarations.unit_names import LOOKS_LIKE
 from dpsql.session.declare import TABLE_RULES, StateAccess, split_name, unit_as_named
@@ -70,12 +70,14 @@ __all__ = [
     "SourcePolicy",
     "StateAccess",
     "Unit",
+    "as_record",
     "at_least",
     "connect",
     "declare_frame_unit",
     "folded",
     "free_texts_postponed",
     "is_select",
+    "is_told",
     "main_database",
     "open_database",
     "plot_budget",

@@ -24,6 +24,7 @@ from dpsql.state import (
     Policy,
     State,
     Unit,
+    amount_of,
 )
 
 
@@ -55,7 +56,8 @@ def budget_table(
         from dpsql.session.own_budget import own_amounts  # noqa: PLC0415 — few readers have a limit
 
         declared = _declared(policy, analysts[0])
-        rows = [row | own_amounts(state, unit, declared) for row, unit in zip(rows, units, strict=True)]
+        own = ({**own_amounts(state, unit, declared), **of_epsilon(unit)} for unit in units)
+        rows = [row | amounts for row, amounts in zip(rows, own, strict=True)]
     return Result(pa.Table.from_pylist(rows, schema=_SCHEMA))
 
 
@@ -120,7 +122,7 @@ def _row(state: State, policy: Policy, unit: Unit, analysts: tuple[str, ...] | N
     rest = Rest(unit, state.ledger.left(unit.name, reader), declared.rho_limit)
     last = state.history.last_paid(unit.name, reader)
     held = state.history.held(unit.name, analysts)
-    return {
+    row = {
         "unit": unit.name,
         "epsilon_budget": epsilon_budget(unit),
         "epsilon_spent": epsilon_of(unit, spent.rho_nano),
@@ -143,6 +145,17 @@ def _row(state: State, policy: Policy, unit: Unit, analysts: tuple[str, ...] | N
         "last_query_hash": None if last is None else last.query_hash,
         "note": words.EPSILONS_DO_NOT_ADD_UP,
     }
+    return row | of_epsilon(unit)
+
+
+def of_epsilon(unit: Unit) -> dict[str, object]:
+    """Return the columns that differ for a unit that counts epsilon: it has no amounts of rho."""
+    if amount_of(unit.composition) == "rho":
+        return {}
+    return {**dict.fromkeys(_OF_RHO), "note": words.EPSILONS_ADD_UP}
+
+
+_OF_RHO = ("rho_budget", "rho_spent", "rho_left", "rho_held")
 
 
 def _declared(policy: Policy, reader: str | None) -> ClearedAnalyst:

@@ -324,7 +324,7 @@ class _Planner:
             return [_level_of(share) for share in divided(request, queries)]
         left = left_beside(request, queries, others)
         for name, taken, of_all, is_spent in (
-            ("rho", left.taken_rho, left.rho, left.is_rho_spent),
+            (request.amount, left.taken_rho, left.rho, left.is_rho_spent),
             ("delta of thresholds", left.taken_delta, left.delta, left.is_delta_spent),
         ):
             if is_spent:
@@ -367,6 +367,9 @@ def _has_level(whole: QueryOptions) -> bool:
 
 def _request_of(whole: QueryOptions, own: Request) -> Request:
     """Return the request of the whole text, if all parts have levels of their own."""
+    if own.amount == "epsilon":
+        # an epsilon stands where others have a rho
+        return replace(own, rho=whole.epsilon, epsilon=None, target=None)
     delta = own.delta if whole.delta is None else whole.delta
     return replace(own, rho=whole.rho, epsilon=whole.epsilon, delta=delta, target=None)
 

@@ -164,11 +164,11 @@ class Composed:
             rows += [
                 (f"part {number}: {section}", texts.get(name, name), value) for section, name, value in table.fetchall()
             ]
-        for unit in plan.requests:
+        for unit, request in plan.requests.items():
             items = price_together([part for part in parts if part.unit == unit])
             rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
             delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
-            rows += [(f"all parts of unit {unit}", "rho", f"{rho:.9g}")]
+            rows += [(f"all parts of unit {unit}", request.amount, f"{rho:.9g}")]
             rows += [(f"all parts of unit {unit}", "threshold delta", f"{delta:.6g}")]
         if not plan.parts:
             rows = [("price", "rho", "0"), ("price", "rule", "this text reads public tables alone and is free")]
@@ -316,7 +316,7 @@ class Composed:
             picks=plan.outer.picks,
         )
         asked = next(iter(plan.requests.values()))
-        receipt = replace(receipt, asked_by="epsilon" if asked.rho is None else "rho")
+        receipt = replace(receipt, asked_by="epsilon" if asked.rho is None else receipt.amount)
         standing = None
         if len(plan.requests) == 1:
             reader = None if plan.reader.name == CURATOR else plan.reader.name

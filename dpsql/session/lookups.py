@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import PolicyError
+from dpsql.mechanism.laplace import LAPLACE
 from dpsql.receipts.result import Result
 from dpsql.release.changed_tables import change_sentences
 from dpsql.state import (
@@ -19,8 +20,10 @@ from dpsql.state import (
     Link,
     ProtectedTable,
     PublicTable,
+    Release,
     State,
     Unit,
+    amount_of,
     texts_to_arrow,
 )
 
@@ -46,7 +49,7 @@ def policy_table(state: State) -> Result:
 
 def _unit_settings(unit: Unit) -> dict[str, object]:
     return {
-        "rho_budget": unit.rho_budget / NANO_PER_RHO,
+        f"{amount_of(unit.composition)}_budget": unit.rho_budget / NANO_PER_RHO,
         "delta_threshold": unit.delta_threshold / DELTA_UNITS_PER_ONE,
         "delta_conversion": unit.delta_conversion,
         "composition": unit.composition,
@@ -112,9 +115,11 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Result:
 def releases_table(state: State, reader: str) -> Result:
     """FROM dp_releases(): what was released, to one reader or (for the curator) to all.
 
-    The curator alone is told which releases read rows that changed within their version.
+    The curator alone is told which releases read rows that changed within their version. Of a unit that counts epsilon
+    there are no amounts of rho; once there is a release of one, a column says what was charged in epsilon.
     """
-    rows = [
+    releases = state.history.releases(None if reader == CURATOR else reader)
+    rows: list[dict[str, object]] = [
         {
             "at": release.at,
             "analyst": release.analyst,
@@ -129,10 +134,20 @@ def releases_table(state: State, reader: str) -> Result:
             "versions": ", ".join(f"{table} @ {version}" for table, version in release.table_versions),
             "warning": "; ".join(change_sentences(release)) or None,
         }
-        for release in state.history.releases(None if reader == CURATOR else reader)
+        for release in releases
     ]
     schema = _RELEASES_SCHEMA.append(pa.field("warning", pa.string())) if reader == CURATOR else _RELEASES_SCHEMA
+    if any(map(_counts_epsilon, releases)):
+        schema = schema.append(pa.field("charged_epsilon", pa.float64()))
+        for row, release in zip(rows, releases, strict=True):
+            if _counts_epsilon(release):
+                row |= {"rho": None, "charged_rho": None, "charged_epsilon": row["charged_rho"]}
     return Result(pa.Table.from_pylist(rows, schema=schema))
+
+
+def _counts_epsilon(release: Release) -> bool:
+    """Return whether the levels and charges of a release are epsilons."""
+    return release.mechanism == LAPLACE.name
 
 
 def cascade_table(state: State, wanted: tuple[str, ...]) -> Result:
@@ -145,21 +160,24 @@ def cascade_table(state: State, wanted: tuple[str, ...]) -> Result:
     releases = [one for one in state.history.releases() if not wanted or one.query_hash.startswith(wanted)]
     if wanted and not releases:
         raise PolicyError(f"no release has the query hash {wanted[0]!r}; dp_releases() lists them")
-    statistics = dict.fromkeys(statistic for release in releases for statistic in release.statistics)
+    statistics = {statistic: _counts_epsilon(release) for release in releases for statistic in release.statistics}
     rows = [
         {
             "statistic": statistic,
-            "rho": level.rho_nano / NANO_PER_RHO,
+            "rho": None if is_epsilon else level.rho_nano / NANO_PER_RHO,
             "sigma": level.sigma,
             "correlation": level.correlation,
             "tau": level.tau,
             "threshold_delta": level.threshold_delta_units / DELTA_UNITS_PER_ONE,
             "keys": level.value_count,
+            "epsilon": level.rho_nano / NANO_PER_RHO if is_epsilon else None,
         }
-        for statistic in statistics
+        for statistic, is_epsilon in statistics.items()
         for level in state.side_table.levels(statistic)
     ]
-    return Result(pa.Table.from_pylist(rows, schema=_CASCADE_SCHEMA))
+    has_epsilon = any(statistics.values())
+    schema = _CASCADE_SCHEMA.append(pa.field("epsilon", pa.float64())) if has_epsilon else _CASCADE_SCHEMA
+    return Result(pa.Table.from_pylist(rows, schema=schema))
 
 
 _CASCADE_SCHEMA = pa.schema(

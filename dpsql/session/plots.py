@@ -76,8 +76,10 @@ def plot_cascade(books: Handle | str | os.PathLike[str], query_hash: str, *, fig
     stored: dict[str, list[Row]] = {}
     for point in points:
         stored.setdefault(point["statistic"], []).append(point)
-    prices = [one["charged_rho"] for one in found]
-    return draw_cascade(f"Question {query_hash[:8]}, asked {len(prices)} times", prices, stored, figure)
+    amount = "rho" if found[0]["charged_rho"] is not None else "epsilon"
+    prices = [one[f"charged_{amount}"] for one in found]
+    title = f"Question {query_hash[:8]}, asked {len(prices)} times"
+    return draw_cascade(title, prices, stored, figure, amount=amount)
 
 
 def _opened(books: Handle | str | os.PathLike[str]) -> contextlib.AbstractContextManager[Handle]:

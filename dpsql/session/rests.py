@@ -8,7 +8,7 @@ from decimal import ROUND_DOWN, ROUND_UP, Context
 
 from dpsql.accounting.composition import CONVERSIONS
 from dpsql.noise.kept_delta import converted_delta, kept_delta
-from dpsql.state import NANO_PER_RHO, PaidQuestion, Spent, Unit, rho_from_nano
+from dpsql.state import NANO_PER_RHO, PaidQuestion, Spent, Unit, amount_of, rho_from_nano
 
 _TOLD_DIGITS = Context(prec=3, rounding=ROUND_DOWN)
 _DIGITS_UP = Context(prec=3, rounding=ROUND_UP)
@@ -37,6 +37,8 @@ class Rest:
         every unit, so the composition of the unit plays no part.
         """
         rho_nano, delta = self._rho_nano, self.unit.default_delta
+        if amount_of(self.unit.composition) == "epsilon":
+            return float(_TOLD_DIGITS.create_decimal(max(0, rho_nano)).scaleb(-9))
         if rho_nano <= 0 or self.left.delta_units <= 0 or delta <= 0.0:
             return 0.0
         rho = rho_from_nano(rho_nano)
@@ -56,13 +58,15 @@ class Rest:
     def half_width_factor(self, question: PaidQuestion) -> float | None:
         """Return what the half widths of a question are multiplied by if it takes all that is left.
 
-        A half width is about one over the square root of rho. The factor is rounded up to three digits. None if nothing
-        is left, or if a ceiling fixes the noise of the question.
+        A half width is about one over the square root of rho, or one over epsilon where a unit counts that. The factor
+        is rounded up to three digits. None if nothing is left, or if a ceiling fixes the noise of the question.
         """
         has_delta = self.left.delta_units > 0 or not question.delta_units
         if self._rho_nano <= 0 or not has_delta or question.rho_nano > question.asked_nano:
             return None
-        return float(_DIGITS_UP.create_decimal(math.sqrt(question.rho_nano / self._rho_nano)))
+        ratio = question.rho_nano / self._rho_nano
+        is_epsilon = amount_of(self.unit.composition) == "epsilon"
+        return float(_DIGITS_UP.create_decimal(ratio if is_epsilon else math.sqrt(ratio)))
 
     @property
     def _rho_nano(self) -> int:

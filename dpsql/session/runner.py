@@ -379,9 +379,7 @@ def answer(chosen: Chosen, runtime: Runtime, *, timeout_seconds: float | None, c
     if not table.num_rows:
         receipt = with_clauses(receipt, query, noisy.num_rows, finished.num_rows)
     if receipt.asked_by is None:
-        receipt = replace(
-            receipt, asked_by="epsilon" if query.whole_request.rho is None else query.whole_request.amount
-        )
+        receipt = replace(receipt, asked_by="epsilon" if query.whole_request.rho is None else receipt.amount)
     name = None if reader.name == CURATOR else reader.name
     standing = partial(standing_of, runtime.state, receipt.unit, receipt.query_hash, name)
     return Result(table, receipt, None if query.after else partial(layout_of, query, finished), standing)

@@ -14,7 +14,7 @@ from dpsql.errors import BudgetError, ReleaseError, StateError
 from dpsql.state.age import Age
 from dpsql.state.charges import ChargeItem, Spent, budget_of, left_of_part, open_charges, read_spent, spent_by
 from dpsql.state.database import Database, insert_row
-from dpsql.state.policy import DELTA_UNITS_PER_ONE, NANO_PER_RHO, folded_name
+from dpsql.state.policy import DELTA_UNITS_PER_ONE, NANO_PER_RHO, amount_of, folded_name
 from dpsql.state.table_definitions import LAST_UNDONE
 
 
@@ -110,6 +110,7 @@ def _affordable(
             remaining_rho=left.rho_nano / NANO_PER_RHO,
             requested_delta=new.delta_units / DELTA_UNITS_PER_ONE,
             remaining_delta=left.delta_units / DELTA_UNITS_PER_ONE,
+            amount=amount_of(own),
         )
     return found
 

@@ -82,13 +82,21 @@ Composition = Literal["gaussian", "zcdp", "pure"]
 """A way in which releases of a unit add up: exactly, as Gaussian noise, or as any noise of which zCDP is known."""
 
 
+def amount_of(composition: Composition | None) -> str:
+    """Return the name of the amounts that a unit counts, as texts have it: rho or epsilon.
+
+    Its nano-rho are nano-epsilons then, in all fields and columns.
+    """
+    return "epsilon" if composition == "pure" else "rho"
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A privacy unit and its budget.
 
     Attributes:
         name: how the curator calls it.
-        rho_budget: zCDP in nano-rho, at least 1.
+        rho_budget: zCDP in nano-rho, at least 1; in a unit with composition 'pure' nano-epsilons.
         delta_threshold: delta for thresholds, and for the imprecision of draws, in multiples of 2**-100, less than one.
         delta_conversion: the delta at which rho is shown as epsilon, in (0, 1); it is never spent.
         composition: how its releases add up; fixed by the first charge.

@@ -149,7 +149,9 @@ def check_that_a_higher_level_is_a_release_of_its_own() -> None:
             "SELECT place, count(*) AS n FROM visits WHERE x > (SELECT avg(x) FROM visits) "
             "AND x < 3 * (SELECT stddev(x) FROM visits) GROUP BY place"
         )
-        charged = receipt_of(session.sql(text, rho=0.3, **OPTIONS)).charged_rho
+        receipt = receipt_of(session.sql(text, rho=0.3, **OPTIONS))
+        charged = receipt.charged_rho
+        assert receipt.epsilon == pytest.approx(zcdp.epsilon(receipt.delta, receipt.rho), rel=1e-3)
         assert spent(session) == pytest.approx(charged)
         assert charged <= 0.3 * (1 + 1e-9)
 

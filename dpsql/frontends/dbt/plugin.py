@@ -41,7 +41,7 @@ from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError
 from dpsql.frontends.dbt.declarations import declarations, deferred
 from dpsql.frontends.dbt.log_line import log_line
 from dpsql.frontends.dbt.model_options import model_options
-from dpsql.session import LOOKS_LIKE, Receipt, Rehearsal, Session, is_select, state_beside, table_identity
+from dpsql.session import LOOKS_LIKE, Receipt, Rehearsal, Session, as_record, is_select, state_beside, table_identity
 
 NAME = "dpsql"
 MATERIALIZATION = "private_table"
@@ -121,7 +121,7 @@ class Plugin(BasePlugin):
         receipt = _require_private(model["name"], result.receipt)
         _write(
             _receipt_path(model["unique_id"]),
-            {"model": model["unique_id"], "relation": model["relation_name"], "receipt": dataclasses.asdict(receipt)},
+            {"model": model["unique_id"], "relation": model["relation_name"], "receipt": as_record(receipt)},
         )
         _write(_papers() / "budgets.json", budgets)
         _connection().register(RELEASE, result.arrow())
@@ -140,7 +140,9 @@ class Plugin(BasePlugin):
     def _budget(self, call: Mapping[str, Any]) -> dict[str, Any]:
         with self._session() as session:
             (row,) = session.sql("FROM dp_budget($unit)", {"unit": str(call["unit"])}).arrow().to_pylist()
-        return {"rho": row["rho_left"], "delta": row["threshold_delta_left"]}
+        # a unit that counts epsilon has no rho
+        left = {"rho": row["rho_left"] or 0.0, "delta": row["threshold_delta_left"]}
+        return {**left, "epsilon": row["epsilon_next"]}
 
     def _half_width(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Return half of the 95 % interval of a column, as the receipt of the model's last run states it.
@@ -298,7 +300,8 @@ def _require_private(name: str, receipt: Receipt | None) -> Receipt:
 
 def _price(receipt: Receipt) -> str:
     """Return the price for dbt's line of a model."""
-    return "as stored, rho 0" if receipt.reused else f"rho {receipt.charged_rho:.4g}"
+    price = f"{receipt.amount} {receipt.charged_rho:.4g}"
+    return f"as stored, {price}" if receipt.reused else price
 
 
 def _receipt_path(unique_id: str) -> Path:

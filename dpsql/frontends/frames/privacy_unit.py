@@ -40,7 +40,7 @@ from dpsql.session import (
 )
 
 _BUDGET = ("epsilon_budget", "delta_budget", "composition", "thresholds")
-_COMPOSITIONS = ("gaussian", "zcdp")
+_COMPOSITIONS = ("gaussian", "zcdp", "pure")
 _PROCESS_STATE = ProcessState()
 _numbers = itertools.count(1)
 _lock = threading.Lock()
@@ -61,7 +61,7 @@ class PrivacyUnit:
         source: the table, as ``'visits'`` or ``'clinic.visits'``; None where each frame is a source of its own.
         version: of the source; None for its current one.
         epsilon_budget, delta_budget: what a new unit may spend in all.
-        composition: how its releases add up, 'gaussian' or 'zcdp'; None for that of a known unit, or 'gaussian'.
+        composition: how releases add up, 'gaussian', 'zcdp' or 'pure'; None for that of a known unit, or 'gaussian'.
         thresholds: whether keys may be private; None for what a known unit has, or True.
         separate_people: a new source holds others than those whom a unit column of the same name tells apart elsewhere.
 
@@ -90,8 +90,9 @@ class PrivacyUnit:
         require(
             (
                 self.composition is None or self.composition in _COMPOSITIONS,
-                f"a unit has composition='gaussian' (exact; for all noise except discrete noise) or composition='zcdp' "
-                f"(for discrete noise, too; its budget is less rho), not composition={self.composition!r}",
+                f"a unit has composition='gaussian' (exact; for all noise except discrete noise), composition='zcdp' "
+                f"(for discrete noise, too; its budget is less rho) or composition='pure' (counts epsilon), "
+                f"not composition={self.composition!r}",
             ),
             (
                 self.thresholds is None or isinstance(self.thresholds, bool),
@@ -177,9 +178,11 @@ def unit(
             current one.
         epsilon_budget: what the unit may spend in all, for one that has no budget yet.
         delta_budget: goes with it; half of it is for thresholds, half for stating rho as epsilon. With
-            ``thresholds=False`` all of it is for stating rho as epsilon.
+            ``thresholds=False`` all of it is for stating rho as epsilon. With ``composition='pure'`` all of it is
+            for thresholds; without it all keys are public.
         composition: how releases add up. ``'gaussian'`` is exact and gives the larger budget of rho. ``'zcdp'`` is for
-            discrete noise, too. The default is that of a unit which has a budget, and ``'gaussian'`` for a new one.
+            discrete noise, too. ``'pure'`` counts epsilon: answers have discrete Laplace noise. The default is that of
+            a unit which has a budget, and ``'gaussian'`` for a new one.
         thresholds: whether keys may be private. ``False`` gives a larger budget of rho to a unit whose keys are all
             public. The default is that of a unit which has a budget, and ``True`` for a new one.
         separate_people: a source whose unit column is called like that of another unit's is refused, because the same

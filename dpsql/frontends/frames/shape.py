@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import itertools
 import math
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from dpsql.errors import PolicyError, Refusal, UnsupportedQueryError
 from dpsql.frontends.frames.rows import Frame, is_missing, require_column
-from dpsql.session import Receipt, quote, text_literal
+from dpsql.session import Receipt, as_record, quote, text_literal
 
 Bounds = tuple[float, float] | float | str | None
 """Two numbers, ``"auto"``, or None for what policy and ``max_rows_per_group`` say; or one number, a norm."""
@@ -266,7 +265,7 @@ class ReceiptRecord(dict[str, Any]):
     """A receipt as plain values, so that it can be stored with a table; prints as the receipt does."""
 
     def __init__(self, receipt: Receipt) -> None:
-        super().__init__(dataclasses.asdict(receipt))
+        super().__init__(as_record(receipt))
         self._text = str(receipt)
 
     def __repr__(self) -> str:

@@ -228,7 +228,7 @@ class Metrics:
         self._queries.labels(query.analyst, query.state).inc()
         if isinstance(query.outcome, Result):
             self._rows.labels(query.analyst).inc(len(query.outcome))
-            if query.outcome.receipt is not None:
+            if query.outcome.receipt is not None and query.outcome.receipt.amount == "rho":
                 self._rho.labels(query.analyst).inc(query.outcome.receipt.charged_rho)
 
     def text(

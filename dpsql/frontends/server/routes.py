@@ -357,7 +357,7 @@ class CuratorRoutes:
                 "SELECT schema_name || '.' || table_name, estimated_size FROM duckdb_tables() WHERE NOT internal"
             ).fetchall()
         return (
-            [(row["unit"], row["rho_left"]) for row in budgets],
+            [(row["unit"], row["rho_left"]) for row in budgets if row["rho_left"] is not None],
             [(name, size) for name, size in sizes if name in declared],
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dpsql.errors import AccessError
 from dpsql.model.estimates import AnyUnit, Ratio, Sum
 from dpsql.model.frame import Frame
 from dpsql.operations import blanks
@@ -21,7 +22,17 @@ _ANSWERED = "count, sum, avg and bool_or over public keys"
 
 
 def refuse_options(text: SelectText) -> None:
-    """Note a refusal of each option that a question to a pure unit cannot have; here a level is an epsilon."""
+    """Note a refusal of each option that a question to a pure unit cannot have; here a level is an epsilon.
+
+    Raises:
+        AccessError: the reader has a limit, which is a rho.
+
+    """
+    if text.owner.rules.levels.limit is not None:
+        raise AccessError(
+            f"a rho_limit is a level of rho, and unit {text.owner.rules.unit!r} counts epsilon (composition = 'pure'). "
+            "The curator can remove the limit (rho_limit := NULL), and declare a budget_part"
+        )
     given = text.options.given
     for name in _BY_RHO:
         if name in given:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,9 @@ from dpsql.session.declarations.protection import looser
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     Composition,
+    ProtectedTable,
     Unit,
+    amount_of,
     checked,
     delta_from_units,
     delta_units_down,
@@ -175,6 +177,24 @@ def _keeping_no_more(before: Unit | None, after: Unit) -> Unit:
     return dataclasses.replace(after, delta_threshold=before.delta_threshold, delta_conversion=converted)
 
 
+def require_its_levels(unit: Unit, tables: Iterable[ProtectedTable]) -> None:
+    """Refuse tables with a level of rho whose unit counts epsilon.
+
+    Raises:
+        PolicyError: a table has one.
+
+    """
+    if amount_of(unit.composition) == "rho":
+        return
+    for table in tables:
+        for setting in ("default_rho", "rho_window", "rho_ceiling"):
+            if getattr(table, setting) is not None:
+                raise PolicyError(
+                    f"{setting} of table {table.table!r} is a level of rho, and unit {unit.name!r} counts epsilon "
+                    f"(composition = 'pure'); leave it out, or remove it with {setting} := NULL"
+                )
+
+
 def unit_as_named(
     name: str,
     epsilon: float | None,
@@ -190,7 +210,7 @@ def unit_as_named(
         name: of the unit.
         epsilon: of its budget; None, with ``delta`` None, for the budget of the known unit.
         delta: of its budget; both are given, or none.
-        composition: 'gaussian' or 'zcdp'; None for that of the known unit, or 'gaussian'.
+        composition: 'gaussian', 'zcdp' or 'pure'; None for that of the known unit, or 'gaussian'.
         thresholds: whether its tables answer by private keys; None for what the known unit has, or True.
         known: the unit as it is declared. It equals the unit that is returned if all that is named agrees with it.
 
@@ -210,7 +230,7 @@ def _by_other_terms(before: Unit, composition: Composition, *, thresholds: bool)
     epsilon = epsilon_budget(before)
     if composition == "pure":
         return _pure(before.name, epsilon, before.delta_budget)
-    if thresholds and before.thresholds:
+    if thresholds and before.thresholds and before.composition != "pure":
         rho_budget = rho_nano_down(CONVERSIONS[composition].rho(epsilon, before.delta_conversion))
         return checked(dataclasses.replace(before, rho_budget=rho_budget, composition=composition))
     return budgeted(before.name, epsilon, before.delta_budget, composition, thresholds=thresholds)

@@ -23,7 +23,7 @@ from dpsql.session.declarations.arguments import (
     split_name,
     table_of,
 )
-from dpsql.session.declarations.budgets import looser_budget, read_budget
+from dpsql.session.declarations.budgets import looser_budget, read_budget, require_its_levels
 from dpsql.session.declarations.people import require_other_people
 from dpsql.session.declarations.protection import (
     looser,
@@ -57,6 +57,7 @@ def declare_unit(arguments: Arguments, access: StateAccess, _engine: Engine) -> 
     policy = access.read().policy()
     before = policy.unit(name)
     unit = read_budget(name, arguments, before)
+    require_its_levels(unit, [one for one in policy.tables if before and one.unit == before.name])
     require_no_looser(f"unit {unit.name}", looser_budget(before, unit), replace=arguments.flag("replace"))
     access.write().declare_unit(unit)
     return _warned(f"unit {unit.name} has its budget", look_alike_unit(unit.name, policy))
@@ -83,7 +84,7 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
         raise PolicyError("dp_protect needs privacy_unit_column := 'the column that names the unit'")
     column = column_of(schema, name).name
     require_bytewise(schema, column, engine)
-    protected = _settings(arguments, schema.canonical, unit.name, column, before)
+    protected = _settings(arguments, schema.canonical, unit, column, before)
     changes = fact_changes(before, protected, link, None)
     protected, reach = _with_reach(arguments, schema, protected, policy, access, engine, changes)
     _require_no_looser(arguments, before, protected, policy, unit, changes)
@@ -119,13 +120,13 @@ def _unit(arguments: Arguments, own_unit: str, policy: Policy, before: Protected
 
 
 def _settings(
-    arguments: Arguments, table: str, unit: str, column: str, before: ProtectedTable | None
+    arguments: Arguments, table: str, unit: Unit, column: str, before: ProtectedTable | None
 ) -> ProtectedTable:
     """What dp_protect and dp_link say of a table's queries; what they do not name stays as it was."""
     window = arguments.pair("rho_window")
     said = ProtectedTable(
         table=table,
-        unit=unit,
+        unit=unit.name,
         privacy_unit_column=column,
         max_groups=arguments.read("max_groups_contributed", int),
         max_rows_per_group=arguments.read("max_rows_per_group", int),
@@ -142,7 +143,9 @@ def _settings(
         coverage=arguments.flag("coverage", default=True),
         time_zone=_declared_zone(arguments, before),
     )
-    return checked(dataclasses.replace(said, **arguments.kept(before, _FIELDS, _INSTEAD)))
+    protected = checked(dataclasses.replace(said, **arguments.kept(before, _FIELDS, _INSTEAD)))
+    require_its_levels(unit, [protected])
+    return protected
 
 
 # Where the policy keeps each setting of a table.
@@ -248,15 +251,14 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
     _require_no_circle(link, policy)
     _require_key(link, schema, parent, engine)
     before = policy.protected_table(schema.canonical)
-    protected = _settings(arguments, schema.canonical, above.unit, columns[0], before)
+    unit = policy.declared_unit(above.unit)
+    protected = _settings(arguments, schema.canonical, unit, columns[0], before)
     changes = fact_changes(before, protected, policy.link(schema.canonical), link)
     if policy.public_table(schema.canonical):
         require_replaced(arguments, schema, access, engine)
     protected, reach = _with_reach(arguments, schema, protected, policy, access, engine, changes)
     _require_free_name(link, schema, policy)
-    unit = policy.unit(above.unit)
-    if unit:
-        _require_no_looser(arguments, before, protected, policy, unit, changes)
+    _require_no_looser(arguments, before, protected, policy, unit, changes)
     seen = None
     if not before or changes or arguments.names_any("separate_people"):
         _require_told_apart(arguments, schema, columns, protected, policy, engine)

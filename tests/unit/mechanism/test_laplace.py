@@ -204,7 +204,7 @@ def test_half_widths_of_coarse_and_fine_draws_cover(epsilon: float, scale: float
     noises = [Term(*_fine(scale)), Term(weight * deviation_of(epsilon) * FLOAT_SLACK, weight)]
     half_width = float(LAPLACE_MEASURE.half_width(noises))
     assert _coarse_and_fine_miss(scale, weight, epsilon, half_width) <= 0.0501
-    assert half_width < 1.05 * sum(float(LAPLACE_MEASURE.half_width([one])) for one in noises)
+    assert half_width < 1.6 * sum(float(LAPLACE_MEASURE.half_width([one])) for one in noises)
     for size, is_beyond in ((half_width * 1.001, True), (half_width * 0.999, False)):
         assert bool(LAPLACE_MEASURE.is_beyond(noises, np.array(size))) == is_beyond
 

@@ -224,7 +224,7 @@ def test_the_ledger_follows_its_model(asks: list[tuple[str, int, int, bool, str]
 
 def test_discrete_noise_is_charged_where_the_composition_holds_for_it() -> None:
     """The second look in the transaction: a plan may be older than the unit."""
-    items = [ChargeItem("counts", 7, 0, is_gaussian=False), ChargeItem("sums", 3, 1)]
+    items = [ChargeItem("counts", 7, 0, "zcdp"), ChargeItem("sums", 3, 1)]
     with new_state(None) as state:
         for ask in (
             lambda: state.ledger.charge("patient", items, "ana"),

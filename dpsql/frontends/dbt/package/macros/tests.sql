@@ -1,8 +1,9 @@
-{#- Passes where a privacy unit has at least this much left: of rho, and of the delta that thresholds may spend. -#}
-{% test dp_budget_left(model, unit, rho=0, delta=0) %}
-  {%- set left = dpsql.dp_ask('budget', {'unit': unit}) if dpsql.dp_runs() else {'rho': 'null', 'delta': 'null'} -%}
+{#- Passes where a privacy unit has at least this much left: of rho, of the delta that thresholds may spend, and of epsilon
+    for one more question; a unit that counts epsilon has no rho. -#}
+{% test dp_budget_left(model, unit, rho=0, delta=0, epsilon=0) %}
+  {%- set left = dpsql.dp_ask('budget', {'unit': unit}) if dpsql.dp_runs() else {'rho': 'null', 'delta': 'null', 'epsilon': 'null'} -%}
   select '{{ unit | replace("'", "''") }}' as unit, {{ left['rho'] }} as rho_left, {{ left['delta'] }} as delta_left
-  where {{ left['rho'] }} < {{ rho }} or {{ left['delta'] }} < {{ delta }}
+  where {{ left['rho'] }} < {{ rho }} or {{ left['delta'] }} < {{ delta }} or {{ left['epsilon'] }} < {{ epsilon }}
 {% endtest %}
 
 {#- Passes where half of a column's 95 % interval, as the last run's receipt states it, is below a limit. -#}
