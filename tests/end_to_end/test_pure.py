@@ -141,10 +141,10 @@ def _covered(session: dpsql.Session, texts: Sequence[str], versions: int, **leve
     return np.concatenate(held)
 
 
-_CELLS = (("count(*)", 0.5), ("sum(nights)", 1.0), ("sum(move)", 5.0), ("avg(nights)", 1.0), ("avg(move)", 5.0))
+_CELLS = (("count(*)", 0.5), ("sum(nights)", 1.0), ("avg(move)", 5.0))
 _MORE_CELLS = [
     pytest.param(number, epsilon, marks=pytest.mark.long)
-    for number in dict(_CELLS)
+    for number in (*dict(_CELLS), "avg(nights)", "sum(move)")
     for epsilon in (0.5, 1.0, 2.5, 5.0)
     if (number, epsilon) not in _CELLS
 ]
@@ -184,8 +184,8 @@ _MORE_PICKED = [
 def test_intervals_of_picked_rows_cover(rich: dpsql.Session, number: str, epsilon: float) -> None:
     """Of groups of one size, the largest and the smallest numbers are those with the largest noise."""
     of = f"SELECT city, {number} AS n FROM v GROUP BY city ORDER BY n"
-    held = _covered(rich, [f"{of} DESC LIMIT 10", f"{of} LIMIT 3"], 15, epsilon=epsilon)
-    assert len(held) == 195
+    held = _covered(rich, [f"{of} DESC LIMIT 10", f"{of} LIMIT 3"], 8, epsilon=epsilon)
+    assert len(held) == 104
     assert held.mean() >= 0.94
 
 

@@ -71,11 +71,11 @@ def example(chance: random.Random) -> Example:
     most = [one for one, _ in Counter(row[0] for row in rows if row[0] is not None).most_common(3)]
     groups, limit = chance.choice((1, 2, 3, 20)), chance.choice((1, 2, 3, 10))
     policy = f"max_groups_contributed := {groups}, max_rows_per_group := {limit}"
-    return Example(rows, chance.choice(most), policy, [_question(chance) for _ in range(chance.choice((1, 1, 2, 3)))])
+    return Example(rows, chance.choice(most), policy, [_question(chance) for _ in range(chance.choice((1, 1, 1, 2)))])
 
 
 def _question(chance: random.Random) -> tuple[str, float]:
-    if chance.random() < 0.2:
+    if chance.random() < 0.1:
         parts = [_select(chance, "") for _ in range(2)]
         return " UNION ALL ".join(parts), chance.choice((0.5, 2.0))
     return _select(chance, chance.choice(_GROUPS)), chance.choice((0.1, 1.0, 7.0))
