@@ -217,7 +217,7 @@ def test_records_say_what_is_counted(hotel: dpsql.Session) -> None:
 
 def test_a_frame_may_count_epsilon() -> None:
     unit = dpsql.unit("guest", column="guest", epsilon_budget=3, composition="pure")
-    frame = pd.DataFrame({"guest": range(1000), "city": [number % 4 for number in range(1000)]})
+    frame: Any = pd.DataFrame({"guest": range(1000), "city": [number % 4 for number in range(1000)]})
     towns = {"public_keys": [0, 1, 2, 3], "max_groups": 1, "max_rows_per_group": 1}
     answer = frame.dp.groupby("city", unit=unit, epsilon=1, **towns).size()
     record = answer.attrs["dpsql"]
