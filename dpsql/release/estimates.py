@@ -113,8 +113,7 @@ def linear_noises(linear: Linear, noise: Mapping[Statistic, float]) -> list[Term
     Draws of 0 are left out, unless there is no other.
     """
     own = [Term(noise[linear.statistic], linear.statistic.lattice)] if linear.statistic else []
-    size = abs(linear.centre)
-    return [*own, Term(size * noise[PRESENCE], size)] if size or not own else own
+    return [*own, Term(abs(linear.centre) * noise[PRESENCE], abs(linear.centre))] if linear.centre or not own else own
 
 
 def added_up(value: Value, groups: EachKey | Buckets, of_keys: Floats) -> Floats:
