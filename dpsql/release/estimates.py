@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.mechanism.histogram import Histogram, Sequences, count_sigma
-from dpsql.mechanism.measure import MISS, Term
+from dpsql.mechanism.measure import MISS, RatioTerm, Term
 from dpsql.model.estimates import (
     UNITS,
     WHOLE,
@@ -145,7 +145,8 @@ def sum_column(estimate: Estimate, value: LinearValue, frame: NoisyFrame) -> Est
     sums = added_up(value, frame.groups, linear_value(value.linear, frame.values))
     norms = norms_of(value, frame.groups, frame.histogram)
     noises = [Term(one.sigma * norms, one.step) for one in linear_noises(value.linear, frame.noise)]
-    half_width = frame.histogram.measure.half_width(noises, frame.roundings * (estimate.type in WHOLE)) * frame.wider
+    roundings = frame.roundings * (estimate.type in WHOLE)
+    half_width = frame.histogram.measure.half_width(noises, roundings, wider=frame.wider)
     return EstimatedColumn(sums, sums - half_width, sums + half_width + frame.lost * value.linear.centre)
 
 
@@ -163,7 +164,10 @@ def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColum
         weights[PRESENCE][side] += linear.centre
         if linear.statistic:
             weights[linear.statistic][side] += 1.0
-    noises = [(above * norms * noise[one], below * norms * noise[one]) for one, (above, below) in weights.items()]
+    noises = [
+        RatioTerm(above * norms * noise[one], below * norms * noise[one], one.lattice / noise[one])
+        for one, (above, below) in weights.items()
+    ]
     low, high = frame.histogram.measure.ratio_interval((top, bottom), noises, bounds, frame.wider)
     positive = bottom > 0.0
     value = np.where(positive, np.clip(top / np.where(positive, bottom, 1.0), *bounds), np.nan)
