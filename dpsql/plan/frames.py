@@ -147,8 +147,6 @@ def read_levels(text: SelectText) -> GroupedSource:
     refuse_combinations({"rho_window", "rho_ceiling"}, options.given | known, text.hint, refusals, limit=most)
     delta = options.delta if options.delta is not None else levels.default_delta
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
-    # of a table without it, no receipt says that it is not measured
-    coverage = (levels.coverage or None) if options.coverage is None else options.coverage
     request = Request(
         rho=rho,
         epsilon=epsilon,
@@ -156,7 +154,8 @@ def read_levels(text: SelectText) -> GroupedSource:
         min_units=min_units,
         refresh=bool(options.refresh),
         own_threshold=bool(options.own_threshold),
-        coverage=coverage,
+        # of a table without it, no receipt says that it is not measured
+        coverage=(levels.coverage or None) if options.coverage is None else options.coverage,
         by_budget=rules.composition == "gaussian" and not rules.has_thresholds,
         target=half_widths,
     )
