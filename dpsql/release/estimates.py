@@ -113,8 +113,7 @@ def linear_noises(linear: Linear, noise: Mapping[Statistic, float]) -> list[Term
     Draws of 0 are left out, unless there is no other.
     """
     own = [Term(noise[linear.statistic], linear.statistic.lattice)] if linear.statistic else []
-    size = abs(linear.centre)
-    return [*own, Term(size * noise[PRESENCE], size)] if size or not own else own
+    return [*own, Term(abs(linear.centre) * noise[PRESENCE], abs(linear.centre))] if linear.centre or not own else own
 
 
 def added_up(value: Value, groups: EachKey | Buckets, of_keys: Floats) -> Floats:
@@ -144,10 +143,9 @@ def linear_value(linear: Linear, values: Mapping[Statistic, NoisyValues]) -> Flo
 def sum_column(estimate: Estimate, value: LinearValue, frame: NoisyFrame) -> EstimatedColumn:
     """A count, a sum or a running total, with the interval of its noise."""
     sums = added_up(value, frame.groups, linear_value(value.linear, frame.values))
-    norms = norms_of(value, frame.groups, frame.histogram)
+    norms, rounded = norms_of(value, frame.groups, frame.histogram), frame.roundings * (estimate.type in WHOLE)
     noises = [Term(one.sigma * norms, one.step) for one in linear_noises(value.linear, frame.noise)]
-    roundings = frame.roundings * (estimate.type in WHOLE)
-    half_width = frame.histogram.measure.half_width(noises, roundings, wider=frame.wider)
+    half_width = frame.histogram.measure.half_width(noises, rounded, wider=frame.wider)
     return EstimatedColumn(sums, sums - half_width, sums + half_width + frame.lost * value.linear.centre)
 
 

@@ -172,8 +172,8 @@ def _exact_miss(terms: Sequence[tuple[float, float]], size: float) -> float:
         most = min(4_000, int(25.0 / epsilon) + 2)
         places = np.arange(-most, most + 1)
         own = math.tanh(epsilon / 2.0) * np.exp(-epsilon * np.abs(places))
-        sums, found = np.unique(np.round(np.add.outer(sums, places * weight).ravel() * 2), return_inverse=True)
-        mass, sums = np.bincount(found, np.outer(mass, own).ravel()), sums / 2
+        sums, found = np.unique(np.round((sums[:, None] + places * weight).ravel() * 2), return_inverse=True)
+        mass, sums = np.bincount(found, (mass[:, None] * own).ravel()), sums / 2
     return float(mass[np.abs(sums) > size].sum()) + (1.0 - float(mass.sum()))
 
 
