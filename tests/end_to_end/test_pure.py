@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +81,7 @@ def test_fifty_keys_have_the_variance_of_the_law(rich: dpsql.Session, number: st
     assert spent(rich) == (8 * 10**9, 0)
 
 
-def _covered(session: dpsql.Session, texts: Sequence[str], versions: int, **level: float) -> npt.NDArray[np.bool_]:
+def _covered(session: dpsql.Session, texts: Sequence[str], versions: int, **level: Any) -> npt.NDArray[np.bool_]:
     """Return which intervals of numbers n hold, over versions of the table; rows are found by their city."""
     held = []
     for _ in range(versions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -30,8 +31,8 @@ def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
-_E = {"epsilon": 0.1}
-_REFUSED: tuple[tuple[str, str, dict[str, object], str], ...] = (
+_E: dict[str, Any] = {"epsilon": 0.1}
+_REFUSED: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("option", "Write OPTIONS (epsilon = ", {"rho": 0.1}, COUNT),
     ("option", "in place of rho_ceiling", {**_E, "rho_ceiling": 0.1}, COUNT),
     ("option", "in place of rho_window", {**_E, "rho_window": [0.1, 0.2]}, COUNT),
@@ -74,7 +75,7 @@ _REFUSED: tuple[tuple[str, str, dict[str, object], str], ...] = (
 
 @pytest.mark.parametrize(("code", "cure", "options", "text"), _REFUSED)
 def test_what_has_no_proof_is_refused_before_a_charge(
-    session: dpsql.Session, code: str, cure: str, options: dict[str, object], text: str
+    session: dpsql.Session, code: str, cure: str, options: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(UnsupportedQueryError) as refused:
         session.sql(text, **options)
