@@ -39,7 +39,7 @@ def refused() -> list[str]:
 
 _PURE = (
     "CALL dp_unit('somebody', epsilon_budget := 3, composition := 'pure')",
-    "CALL dp_protect('pure_visits', unit := 'somebody', privacy_unit_column := 'patient_id')",
+    "CALL dp_protect('pure_visits', unit := 'somebody', privacy_unit_column := 'somebody_id')",
 )
 _COUNT = "SELECT count(DISTINCT patient_id) FROM visits"
 QUERIES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any], str]] = {
@@ -78,7 +78,7 @@ def test_a_record_or_a_query_meets_every_row(row: Combination) -> None:
         return
     declarations, options, text = QUERIES[row.thing, row.beside[0]]
     with new_session() as session:
-        session.connection.execute("CREATE TABLE pure_visits AS FROM visits")
+        session.connection.execute("CREATE TABLE pure_visits AS SELECT patient_id AS somebody_id, cost FROM visits")
         for declaration in declarations:
             session.sql(declaration)
         with pytest.raises(dpsql.UnsupportedQueryError) as raised:
