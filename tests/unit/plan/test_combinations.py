@@ -52,7 +52,9 @@ QUERIES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any], str]] = {
     ("composition = pure", "a mechanism without composition = pure"): (
         _PURE, {"epsilon": 0.1, "mechanism": "GAUSSIAN"}, "SELECT count(*) FROM pure_visits",
     ),
-    ("AUTO bounds", "composition = pure"): (_PURE, {"epsilon": 0.1}, "SELECT sum(cost, contribution_bounds_per_group => AUTO) FROM pure_visits"),
+    ("AUTO bounds", "composition = pure"): (
+        _PURE, {"epsilon": 0.1}, "SELECT sum(cost, contribution_bounds_per_group => AUTO) FROM pure_visits",
+    ),
 }  # fmt: skip
 """Declarations, options and a text that meet a row which needs more than the tables and the policy of the records."""
 
