@@ -24,7 +24,7 @@ from tests.noise_sources import seeded_noise, silence
 KEYS, UNITS = 4_000, 30
 RHO = 4.0
 HIGH, BETWEEN, LOW = 0.4, 0.1, 0.02
-OPTIONS: dict[str, Any] = {"mechanism": "LAPLACE"}
+OPTIONS: dict[str, Any] = {"mechanism": "LAPLACE_ZCDP"}
 ENDS = ", ".join(f"dp_interval_low({name}) AS {name}_low, dp_interval_high({name}) AS {name}_high" for name in "ncsa")
 TRUE = "SELECT place, count(DISTINCT unit) AS n, count(*) AS c, sum(x) AS s, avg(x) AS a FROM visits GROUP BY place"
 ALL = TRUE.replace(" FROM", f", {ENDS} FROM")
