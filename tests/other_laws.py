@@ -33,4 +33,4 @@ class LaplaceMeasure(GaussianMeasure):
         return Measure.mean_above(self, size)
 
 
-LAPLACE = LaplaceMeasure("laplace")
+LAPLACE = LaplaceMeasure("zcdp")

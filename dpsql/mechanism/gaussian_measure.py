@@ -25,7 +25,7 @@ from dpsql.accounting.best_point import best_point
 from dpsql.accounting.composition import Composition, gaussian_rho
 from dpsql.accounting.profile import Profile, smallest_epsilon, smallest_query_threshold, smallest_threshold
 from dpsql.mechanism.histogram import NOTHING_MOVED, Histogram, Moved, Shares
-from dpsql.mechanism.measure import FLOAT_SLACK, MISS, Grid, Level, Measure, NoisyHistogram, Placed, Term
+from dpsql.mechanism.measure import FLOAT_SLACK, MISS, Grid, Level, Measure, NoisyHistogram, Placed, RatioTerm, Term
 from dpsql.model.frame import NANO, Statistic
 from dpsql.noise.correlated_gaussian import CorrelatedGaussian, effective_tau, threshold_to_compare
 from dpsql.noise.entropy import NoiseSource
@@ -128,23 +128,27 @@ class GaussianMeasure(Measure):
         """
         return _QUANTILES.get(miss) or -NormalDist().inv_cdf(miss)
 
-    def half_width(self, noises: Sequence[Term], roundings: int = 0, miss: float = MISS) -> Floats:
+    def half_width(
+        self, noises: Sequence[Term], roundings: int = 0, miss: float = MISS, wider: Floats | float = 1.0
+    ) -> Floats:
         """Return the half width of the interval of a normal number. See `Measure`."""
         sigma = reduce(np.hypot, [*(one.sigma for one in noises), math.sqrt(roundings / 12.0)])
-        return np.asarray(self.quantile(miss / 2.0) * sigma, dtype=np.float64)
+        return np.asarray(self.quantile(miss / 2.0) * sigma * wider, dtype=np.float64)
 
     def ratio_interval(
         self,
         ratio: tuple[Floats, Floats],
-        noises: Sequence[tuple[Floats | float, Floats | float]],
+        noises: Sequence[RatioTerm],
         bounds: tuple[float, float],
         wider: Floats | float = 1.0,
     ) -> tuple[Floats, Floats]:
         """Return Fieller's interval, in closed form. See `Measure`. *Source*: Fieller 1954."""
         top, bottom = ratio
         quantile = self.quantile(MISS / 2.0) * wider
-        top_sigma, bottom_sigma = (reduce(np.hypot, side) for side in zip(*noises, strict=True))
-        covariance = sum(above * below for above, below in noises)
+        top_sigma, bottom_sigma = (
+            reduce(np.hypot, side) for side in ([one.above for one in noises], [one.below for one in noises])
+        )
+        covariance = sum(one.above * one.below for one in noises)
         safe = np.where(bottom > 0.0, bottom, 1.0)
         quotient = top / safe
         doubt = (quantile * bottom_sigma / safe) ** 2

@@ -39,6 +39,8 @@ _MOST = 64.0
 """Largest epsilon of a step that the law draws."""
 _APART = 1e-3
 """Scales of draws in a sum are taken to differ by this share at least; larger ones make half widths larger."""
+_LEAST = 1e-100
+"""Scale below which noise is none."""
 _HALVINGS = 60
 
 
@@ -111,22 +113,28 @@ class LaplaceMeasure(Measure):
         beyond = np.exp(-math.sqrt(2.0) * np.abs(sizes)) / 2.0
         return np.where(sizes < 0.0, 1.0 - beyond, beyond)
 
-    def half_width(self, noises: Sequence[Term], roundings: int = 0, miss: float = MISS) -> Floats:
+    def half_width(
+        self, noises: Sequence[Term], roundings: int = 0, miss: float = MISS, wider: Floats | float = 1.0
+    ) -> Floats:
         """Return the half width of the interval of a draw, exact, or of a sum of draws. See `Measure`.
 
         *Guarantee*: of one draw it is the smallest number of steps k with Pr[|X| > k] = 2 a^(k+1) / (1 + a) <= miss,
-        a = e^-epsilon, and what roundings add to steps that are not whole. Of several draws X it is that of continuous
-        Laplace noises Y of the scales step / epsilon, and as much more as the draws can differ from these. *Proof*: for
-        one uniform variate the quantiles X = k and Y have k - d <= Y <= k + 1 - d in steps, with
-        d = ln(2 / (1 + a)) / epsilon; so |X - Y| is at most max(d, 1 - d). ∎
+        a = e^-epsilon, and what roundings add to steps that are not whole. Of several draws it is that of continuous
+        Laplace noises, and as much more as `_continuous` says.
         """
-        draws = [one for one in noises if np.any(one.sigma)] or noises[:1]
-        if len(draws) == 1 and draws[0].step:
+        missed, draws = miss ** np.asarray(wider), [one for one in noises if np.any(one.sigma)] or noises[:1]
+        if len(draws) == 1 and np.all(draws[0].step):
             # a multiple of a whole step is shown as it is
-            rounded = roundings / 2.0 if draws[0].step % 1.0 else 0.0
-            return np.asarray(whole_half_width(draws[0], miss) + rounded, dtype=np.float64)
-        scales, beside = zip(*(_continuous(one) for one in draws), strict=True)
-        return np.asarray(sum_half_width(scales, miss) + sum(beside) + roundings / 2.0, dtype=np.float64)
+            rounded = roundings / 2.0 if np.any(np.mod(draws[0].step, 1.0)) else 0.0
+            return np.asarray(whole_half_width(draws[0], missed) + rounded, dtype=np.float64)
+        scales, beside = _continuous(draws)
+        return np.asarray(sum_half_width(scales, missed) + beside + roundings / 2.0, dtype=np.float64)
+
+    def is_beyond(self, noises: Sequence[Term], size: Floats, wider: Floats | float = 1.0) -> npt.NDArray[np.bool_]:
+        """Tell if a sum of draws exceeds a size with a probability of less than what intervals miss. See `Measure`."""
+        scales, beside = _continuous(noises)
+        apart = _apart(scales, size)
+        return np.asarray(_tail_of_sum(apart, _weights(apart), np.maximum(size - beside, 0.0)) < MISS**wider)
 
 
 def epsilon_of(deviation: Floats) -> Floats:
@@ -156,47 +164,80 @@ def step_epsilon(grid: Grid, sigma: float) -> Fraction:
     return Fraction(min(_MOST, float(epsilon_of(np.array(sigma * 2.0**-grid.lattice_exponent)))))
 
 
-def whole_half_width(term: Term, miss: float) -> Floats:
+def whole_half_width(term: Term, miss: Floats | float) -> Floats:
     """Return the smallest multiple of a draw's step that the draw exceeds with a probability of at most ``miss``."""
     epsilon = epsilon_of(np.asarray(term.sigma) / term.step)
     ends = -np.log(miss * (1.0 + np.exp(-epsilon)) / 2.0) / epsilon - 1.0
     return np.asarray(np.maximum(np.ceil(ends), 0.0) * term.step, dtype=np.float64)
 
 
-def _continuous(term: Term) -> tuple[Floats, Floats]:
-    """Return the scale of continuous noise beside which a draw is, and the most that both differ."""
-    sigma = np.asarray(term.sigma, dtype=np.float64)
-    if not term.step:
-        return sigma / math.sqrt(2.0), np.zeros_like(sigma)
-    epsilon = epsilon_of(np.maximum(sigma, 1e-300) / term.step)
-    place = np.log(2.0 / (1.0 + np.exp(-epsilon))) / epsilon
-    return term.step / epsilon, term.step * np.maximum(place, 1.0 - place)
+def _continuous(draws: Sequence[Term]) -> tuple[list[Floats], Floats]:
+    """Return scales of continuous Laplace noises, and by how much more a sum of draws may be away from 0.
 
-
-def sum_half_width(scales: Sequence[Floats], miss: float) -> Floats:
-    """Return a number that the size of a sum of continuous Laplace noises exceeds with a probability of ``miss``.
-
-    *Guarantee*: scales that are too near to each other are taken a little apart, upwards. A larger scale is the smaller
-    one with more independent noise, and makes the size of a sum no smaller in law.
-    *Source*: partial fractions of the product of 1 / (1 + b^2 t^2): Pr[|X| > h] is the sum over the scales b of
-    e^(-h / b) times the product of b^2 / (b^2 - c^2) over the other scales c.
+    *Guarantee*: Pr[|sum of draws| > h + more] <= Pr[|sum of noises| > h].
+    *Proof*: a draw X has steps of 1, a = e^-epsilon, and d = ln(2 / (1 + a)) / epsilon, which is at most 1/2. Y is
+    continuous of the scale 1 / epsilon. For one uniform variate the quantiles X = k and Y have k - d <= Y <= k + 1 - d,
+    so that |X - Y| is at most max(d, 1 - d). One draw can have less: Pr[|X| >= k] = 2 a^k / (1 + a) = Pr[|Y| >= k - d],
+    so |X| is at most d + |Y| in law. What is beside it is continuous, symmetric and unimodal, and with it the
+    probability of a large sum rises with |X| (Wintner 1938). So one draw adds d, and each other one max(d, 1 - d). ∎
     """
-    ordered = np.sort(np.stack(np.broadcast_arrays(*scales)).astype(np.float64), axis=0)
-    ordered = np.maximum(ordered, 1e-9 * ordered[-1])
-    for place in range(1, len(ordered)):
-        ordered[place] = np.maximum(ordered[place], ordered[place - 1] * (1.0 + _APART))
-    squares = np.square(ordered)
-    weights = np.ones_like(ordered)
-    for place in range(len(ordered)):
-        for other in range(len(ordered)):
-            if other != place:
-                weights[place] *= squares[place] / (squares[place] - squares[other])
-    low, high = np.zeros_like(ordered[0]), -ordered.sum(axis=0) * math.log(miss / len(ordered))
+    scales, most, spared = [], [], []
+    for draw in draws:
+        sigma, step = np.asarray(draw.sigma, dtype=np.float64), np.asarray(draw.step, dtype=np.float64)
+        has_steps = (sigma > 0.0) & (step > 0.0)
+        epsilon = epsilon_of(np.where(has_steps, sigma / np.where(has_steps, step, 1.0), 1.0))
+        scales.append(np.where(has_steps, step / epsilon, sigma / math.sqrt(2.0)))
+        place = np.log(2.0 / (1.0 + np.exp(-epsilon))) / epsilon
+        most.append(np.where(has_steps, step * (1.0 - place), 0.0))
+        spared.append(np.where(has_steps, step * (1.0 - 2.0 * place), 0.0))
+    more = sum(most) - np.max(np.stack(np.broadcast_arrays(*spared)), axis=0)
+    return scales, np.asarray(more, dtype=np.float64)
+
+
+def sum_half_width(scales: Sequence[Floats], miss: Floats | float) -> Floats:
+    """Return a number that the size of a sum of continuous Laplace noises exceeds with a probability of ``miss``."""
+    apart = _apart(scales, np.asarray(miss))
+    weights = _weights(apart)
+    low, high = np.zeros_like(apart[0]), -apart.sum(axis=0) * np.log(np.divide(miss, len(apart)))
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        is_more = (weights * np.exp(-middle / ordered)).sum(axis=0) > miss
+        is_more = _tail_of_sum(apart, weights, middle) > miss
         low, high = np.where(is_more, middle, low), np.where(is_more, high, middle)
     return np.asarray(high, dtype=np.float64)
+
+
+def _apart(scales: Sequence[Floats], beside: Floats) -> Floats:
+    """Return scales in their order; those that are too near to each other are taken a little apart, upwards.
+
+    They have the shape of what is ``beside``, too.
+
+    *Guarantee*: a larger scale is the smaller one with more independent noise, and makes the size of a sum no smaller
+    in law.
+    """
+    ordered = np.sort(np.stack(np.broadcast_arrays(*scales, beside)[:-1]).astype(np.float64), axis=0)
+    ordered = np.maximum(ordered, np.maximum(1e-9 * ordered[-1], _LEAST))
+    for place in range(1, len(ordered)):
+        ordered[place] = np.maximum(ordered[place], ordered[place - 1] * (1.0 + _APART))
+    return np.asarray(ordered)
+
+
+def _weights(apart: Floats) -> Floats:
+    """Return the product of b^2 / (b^2 - c^2) over the other scales c of each scale b."""
+    squares, weights = np.square(apart), np.ones_like(apart)
+    for place in range(len(apart)):
+        for other in range(len(apart)):
+            if other != place:
+                weights[place] *= squares[place] / (squares[place] - squares[other])
+    return weights
+
+
+def _tail_of_sum(apart: Floats, weights: Floats, size: Floats) -> Floats:
+    """Return the probability that the size of a sum of continuous Laplace noises is larger than a number.
+
+    *Source*: partial fractions of the product of 1 / (1 + b^2 t^2): it is the sum over the scales b of e^(-size / b)
+    times their weights.
+    """
+    return np.asarray((weights * np.exp(-size / apart)).sum(axis=0))
 
 
 LAPLACE_MEASURE = LaplaceMeasure()

@@ -102,7 +102,26 @@ class Term(NamedTuple):
     """
 
     sigma: Floats | float
+    step: Floats | float = 0.0
+
+
+class RatioTerm(NamedTuple):
+    """A draw as it is in both sums of a quotient.
+
+    Attributes:
+        above, below: its standard deviation in the top and, with its sign, in the bottom.
+        step: its noise is a multiple of so many standard deviations; 0 if it is of no number.
+
+    """
+
+    above: Floats | float
+    below: Floats | float
     step: float = 0.0
+
+    def less(self, quotient: Floats | float) -> Term:
+        """Return the draw as it is in the top less a quotient times the bottom."""
+        sigma = np.abs(self.above - quotient * self.below)
+        return Term(sigma, self.step * sigma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +238,9 @@ class Measure(ABC):
         it has to hold for a weighted sum of draws, too, as it does for laws with tails like those of Laplace noise.
         """
 
-    def half_width(self, noises: Sequence[Term], roundings: int = 0, miss: float = MISS) -> Floats:
+    def half_width(
+        self, noises: Sequence[Term], roundings: int = 0, miss: float = MISS, wider: Floats | float = 1.0
+    ) -> Floats:
         """Return a number that the size of a sum of draws exceeds with a probability of at most ``miss``.
 
         *Guarantee*: each of n draws exceeds its quantile with at most 1/n of the probability (Bonferroni 1936).
@@ -228,15 +249,20 @@ class Measure(ABC):
             noises: the draws as they are in the sum.
             roundings: roundings to whole numbers in the sum, by at most 1/2 each.
             miss: a probability.
+            wider: ratio of two quantiles of one draw; what the larger one misses takes the place of ``miss``.
 
         """
         largest = self.quantile(miss / 2.0 / len(noises))
-        return np.asarray(largest * sum(one.sigma for one in noises) + roundings / 2.0, dtype=np.float64)
+        return np.asarray((largest * sum(one.sigma for one in noises) + roundings / 2.0) * wider, dtype=np.float64)
+
+    def is_beyond(self, noises: Sequence[Term], size: Floats, wider: Floats | float = 1.0) -> npt.NDArray[np.bool_]:
+        """Tell if a size is more than the half width of a sum of draws; arguments as those of `half_width`."""
+        return np.asarray(size > self.half_width(noises, wider=wider))
 
     def ratio_interval(
         self,
         ratio: tuple[Floats, Floats],
-        noises: Sequence[tuple[Floats | float, Floats | float]],
+        noises: Sequence[RatioTerm],
         bounds: tuple[float, float],
         wider: Floats | float = 1.0,
     ) -> tuple[Floats, Floats]:
@@ -248,19 +274,19 @@ class Measure(ABC):
 
         Args:
             ratio: noisy top and bottom.
-            noises: standard deviation of each draw as it stands in the top and, with its sign, in the bottom.
+            noises: each draw as it is in both.
             bounds: least and largest quotient.
             wider: factor of the half widths.
 
         Shapes: (groups,) of each array and of both results.
         """
         top, bottom = ratio
-        clear = bottom > wider * self.half_width([Term(np.abs(below)) for _, below in noises])
+        of_bottom = [Term(np.abs(one.below), one.step * np.abs(one.below)) for one in noises]
+        clear = (bottom > 0.0) & self.is_beyond(of_bottom, bottom, wider)
         safe = np.where(clear, bottom, 1.0)
 
         def is_left_out(quotient: Floats) -> npt.NDArray[np.bool_]:
-            width = self.half_width([Term(np.abs(above - quotient * below)) for above, below in noises])
-            return np.asarray(np.abs(top - quotient * safe) > wider * width)
+            return self.is_beyond([one.less(quotient) for one in noises], np.abs(top - quotient * safe), wider)
 
         ends = []
         for bound in bounds:

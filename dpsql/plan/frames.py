@@ -22,7 +22,7 @@ from dpsql.operations.dialect import quote, text_literal, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.auto import bounded_by_norm, counted_groups
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, first_round, numbers_frame
-from dpsql.plan.features.pure import PURE, refuse_numbers, refuse_options
+from dpsql.plan.features.pure import PURE, refuse_numbers, request_in_epsilon
 from dpsql.plan.keys import SelectKeys, refuse_thresholds
 from dpsql.plan.measures import check_beside_buckets, measured_things
 from dpsql.sql.clauses import Clauses, is_aggregate_call
@@ -130,10 +130,6 @@ def read_levels(text: SelectText) -> GroupedSource:
             rho = STAND_IN_RHO
     if rho is None and epsilon is None:
         rho, epsilon = levels.default_rho, levels.default_epsilon if levels.default_rho is None else None
-    if rules.composition == PURE:
-        refuse_options(text)
-        # a level of such a unit is an epsilon, and stands where others have a rho
-        rho, epsilon = rho if target is not None else epsilon, None
     if rho is None and epsilon is None:
         refusals.add(
             "privacy_level_missing",
@@ -150,11 +146,7 @@ def read_levels(text: SelectText) -> GroupedSource:
     known = that_hold({"epsilon": by_epsilon, "a lower ceiling of the policy, or limit of the reader": is_above})
     refuse_combinations({"rho_window", "rho_ceiling"}, options.given | known, text.hint, refusals, limit=most)
     delta = options.delta if options.delta is not None else levels.default_delta
-    delta = delta if rules.composition != PURE or rules.has_thresholds else 0.0
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
-    # of a table without it, no receipt says that it is not measured
-    coverage = (levels.coverage or None) if options.coverage is None else options.coverage
-    coverage = coverage and rules.composition != PURE
     request = Request(
         rho=rho,
         epsilon=epsilon,
@@ -162,11 +154,13 @@ def read_levels(text: SelectText) -> GroupedSource:
         min_units=min_units,
         refresh=bool(options.refresh),
         own_threshold=bool(options.own_threshold),
-        coverage=coverage,
+        # of a table without it, no receipt says that it is not measured
+        coverage=(levels.coverage or None) if options.coverage is None else options.coverage,
         by_budget=rules.composition == "gaussian" and not rules.has_thresholds,
         target=half_widths,
-        amount="epsilon" if rules.composition == PURE else "rho",
     )
+    if rules.composition == PURE:
+        request = request_in_epsilon(text, request)
     return GroupedSource(text, request, max(1, round(level * NANO)) if level else None)
 
 
@@ -265,9 +259,9 @@ def candidates(
     values = (aggregate.estimate.value for aggregate in aggregates.values())
     totals = (value.total.ordering for value in values if isinstance(value, RunningSum))
     along = groups.ordering if isinstance(groups, Buckets) else next(totals, None)
-    asked, mechanisms = _things(frame, options, select, along), text.environment.mechanisms
-    asked |= {_COMPOSITIONS[text.owner.rules.composition]}
-    if "composition = pure" in asked and refuse_numbers(text, frame, aggregates):
+    budget, mechanisms = _COMPOSITIONS[text.owner.rules.composition], text.environment.mechanisms
+    asked = _things(frame, options, select, along) | {budget}
+    if budget == "composition = pure" and refuse_numbers(text, frame, aggregates):
         return ()
     if along or options.given & _NOISE_OPTIONS:
         known = asked | things_without(options.mechanism, mechanisms)

@@ -373,17 +373,6 @@ def charged_amount(level: float, delta: float, amount: str = "rho") -> str:
     return sentence.format(amount=amount, level=f"{level:.6g}", delta=f"{delta:.3g}")
 
 
-def stored(level: str, asked: float | None, served: float) -> str:
-    """Say that stored numbers serve a question, and its level if that is told and lower.
-
-    >>> stored("epsilon 0.7", 0.5, 0.7), stored("epsilon 0.7", 0.7, 0.7)[-16:]
-    ('nothing: served as stored, with epsilon 0.7 (asked: 0.5)', 'with epsilon 0.7')
-    """
-    if asked is None or is_level(asked, served):
-        return screen_words.STORED.format(level=level)
-    return screen_words.STORED_ABOVE.format(level=level, asked=f"{asked:.6g}")
-
-
 def is_level(rho: float, other: float) -> bool:
     """Check that two levels are one, up to the rounding of floats."""
     return abs(rho - other) < _SAME_LEVEL

@@ -15,6 +15,7 @@ from dpsql.pictures.tables import short
 from dpsql.receipts import left_out_words, phrases, screen_words, words
 from dpsql.receipts.bounds_line import SINGLE_ROW, counted_parts, is_warning, with_joins, with_weights
 from dpsql.receipts.coverage_lines import CoverageReceipt
+from dpsql.receipts.epsilon_price import charged_epsilon
 from dpsql.receipts.printed_table import PrintedTable
 from dpsql.receipts.receipt import Receipt
 from dpsql.receipts.words import Sentence
@@ -332,7 +333,7 @@ class Screen:
     def _price(self, count: int) -> list[str]:
         """Return wordings of the price, the spent budget, how often it can be paid again, and a count of notes."""
         receipt, standing = self.receipt, self.standing
-        price = _charged(receipt)
+        price = _charged(receipt) if receipt.amount == "rho" else charged_epsilon(receipt)
         sentence = screen_words.NOTES if count > 1 else screen_words.ONE_NOTE
         notes = [sentence.format(count=count, receipt_at=self.receipt_at)] * bool(count)
         shortest = price.replace(screen_words.CHARGED_FOR.format(charged="", level=""), ", for ")
@@ -369,17 +370,17 @@ def _room_short(left: int) -> str:
 
 
 def _charged(receipt: Receipt) -> str:
-    """Return the price in the words of the question: epsilon if it asked by epsilon or its unit counts it, else rho."""
+    """Return the price in the words of the question: epsilon if it asked by epsilon, else rho."""
     guaranteed = screen_words.GUARANTEE.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
     rho = receipt.rho if receipt.most_rho is None else receipt.most_rho
-    level = phrases.charged_amount(rho, 0.0, receipt.amount) if receipt.asked_by == receipt.amount else guaranteed
+    level = phrases.charged_amount(rho, 0.0) if receipt.asked_by == "rho" else guaranteed
     if receipt.most_rho is not None:
         level = screen_words.AT_MOST.format(level=level)
     if receipt.reused:
-        return phrases.stored(level, receipt.asked_rho if receipt.amount == "epsilon" else None, rho)
-    charged = phrases.charged_amount(receipt.charged_rho, receipt.charged_delta, receipt.amount)
+        return screen_words.STORED.format(level=level)
+    charged = phrases.charged_amount(receipt.charged_rho, receipt.charged_delta)
     if phrases.is_level(receipt.charged_rho, rho):
-        return charged if receipt.asked_by == receipt.amount else guaranteed
+        return charged if receipt.asked_by == "rho" else guaranteed
     return screen_words.CHARGED_FOR.format(charged=charged, level=level)
 
 

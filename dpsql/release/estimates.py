@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.mechanism.histogram import Histogram, Sequences, count_sigma
-from dpsql.mechanism.measure import MISS, Term
+from dpsql.mechanism.measure import MISS, RatioTerm, Term
 from dpsql.model.estimates import (
     UNITS,
     WHOLE,
@@ -113,8 +113,7 @@ def linear_noises(linear: Linear, noise: Mapping[Statistic, float]) -> list[Term
     Draws of 0 are left out, unless there is no other.
     """
     own = [Term(noise[linear.statistic], linear.statistic.lattice)] if linear.statistic else []
-    size = abs(linear.centre)
-    return [*own, Term(size * noise[PRESENCE], size)] if size or not own else own
+    return [*own, Term(abs(linear.centre) * noise[PRESENCE], abs(linear.centre))] if linear.centre or not own else own
 
 
 def added_up(value: Value, groups: EachKey | Buckets, of_keys: Floats) -> Floats:
@@ -144,9 +143,9 @@ def linear_value(linear: Linear, values: Mapping[Statistic, NoisyValues]) -> Flo
 def sum_column(estimate: Estimate, value: LinearValue, frame: NoisyFrame) -> EstimatedColumn:
     """A count, a sum or a running total, with the interval of its noise."""
     sums = added_up(value, frame.groups, linear_value(value.linear, frame.values))
-    norms = norms_of(value, frame.groups, frame.histogram)
+    norms, rounded = norms_of(value, frame.groups, frame.histogram), frame.roundings * (estimate.type in WHOLE)
     noises = [Term(one.sigma * norms, one.step) for one in linear_noises(value.linear, frame.noise)]
-    half_width = frame.histogram.measure.half_width(noises, frame.roundings * (estimate.type in WHOLE)) * frame.wider
+    half_width = frame.histogram.measure.half_width(noises, rounded, wider=frame.wider)
     return EstimatedColumn(sums, sums - half_width, sums + half_width + frame.lost * value.linear.centre)
 
 
@@ -164,7 +163,10 @@ def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColum
         weights[PRESENCE][side] += linear.centre
         if linear.statistic:
             weights[linear.statistic][side] += 1.0
-    noises = [(above * norms * noise[one], below * norms * noise[one]) for one, (above, below) in weights.items()]
+    noises = [
+        RatioTerm(above * norms * noise[one], below * norms * noise[one], one.lattice / noise[one])
+        for one, (above, below) in weights.items()
+    ]
     low, high = frame.histogram.measure.ratio_interval((top, bottom), noises, bounds, frame.wider)
     positive = bottom > 0.0
     value = np.where(positive, np.clip(top / np.where(positive, bottom, 1.0), *bounds), np.nan)

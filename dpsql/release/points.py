@@ -170,13 +170,12 @@ def noisy_values(
     *Shapes*: one entry a key; of a histogram one a key and cell, a key's cells side by side.
     *Randomness*: one draw per entry.
     """
-    noise = histogram.measure.draw(
-        Grid(statistic.noise_exponent, statistic.lattice_exponent), sigma, len(exact), source
-    ).values
-    shift = statistic.lattice_exponent - statistic.noise_exponent
+    exponent, lattice_exponent = statistic.noise_exponent, statistic.lattice_exponent
+    noise = histogram.measure.draw(Grid(exponent, lattice_exponent), sigma, len(exact), source).values
     if statistic.cells == 1:
-        return histogram.spread(exact, shift) + noise
-    return FractionalSum(statistic.cells).transform(exact.reshape(-1, statistic.cells), shift).ravel() + noise
+        return histogram.spread(exact, lattice_exponent - exponent) + noise
+    cells, shift = exact.reshape(-1, statistic.cells), lattice_exponent - exponent
+    return FractionalSum(statistic.cells).transform(cells, shift).ravel() + noise
 
 
 def noisy_places(

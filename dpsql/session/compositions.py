@@ -316,7 +316,8 @@ class Composed:
             picks=plan.outer.picks,
         )
         asked = next(iter(plan.requests.values()))
-        receipt = replace(receipt, asked_by="epsilon" if asked.rho is None else receipt.amount)
+        by_epsilon = asked.rho is None or any(one.amount == "epsilon" for one in plan.requests.values())
+        receipt = replace(receipt, asked_by="epsilon" if by_epsilon else "rho")
         standing = None
         if len(plan.requests) == 1:
             reader = None if plan.reader.name == CURATOR else plan.reader.name

@@ -64,9 +64,9 @@ class Rest:
         has_delta = self.left.delta_units > 0 or not question.delta_units
         if self._rho_nano <= 0 or not has_delta or question.rho_nano > question.asked_nano:
             return None
-        ratio = question.rho_nano / self._rho_nano
-        is_epsilon = amount_of(self.unit.composition) == "epsilon"
-        return float(_DIGITS_UP.create_decimal(ratio if is_epsilon else math.sqrt(ratio)))
+        if amount_of(self.unit.composition) == "epsilon":
+            return float(_DIGITS_UP.divide(question.rho_nano, self._rho_nano))
+        return float(_DIGITS_UP.create_decimal(math.sqrt(question.rho_nano / self._rho_nano)))
 
     @property
     def _rho_nano(self) -> int:

@@ -5,8 +5,8 @@ With the right law a check fails with probability 1e-4 a seed; the faults fall b
 
 from __future__ import annotations
 
-import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,18 +106,13 @@ def test_two_zeros_of_which_none_is_rejected_are_caught(monkeypatch: pytest.Monk
     assert _p_value(_drawn(PRESENCE, 1.0, 1, DRAWS // 10, 4), 1.0) < CAUGHT
 
 
-def _placed(noisy: NoisyHistogram, level: float, histogram: LaplaceHistogram) -> Placed:
-    return Placed(round(level * NANO), histogram.sigma(level), noisy)
-
-
 def _cascade(seed: int, draws: int = DRAWS) -> tuple[Values, Values, Values]:
-    """Return the noise in steps of a release, of a bridge from it to a step down, and of the step down."""
+    """Return the noise in steps of a release, and of two lower levels that are made of it."""
     histogram, source = LaplaceHistogram(name="laplace", unit_groups=1, draws=0, sum_draws=0), seeded_noise(seed)
     grid, exact = Grid(PRESENCE.noise_exponent, PRESENCE.lattice_exponent), np.arange(draws) % 1_000
-    high = _placed(histogram.draw(exact, 0, histogram.sigma(HIGH), source), HIGH, histogram)
-    low = LAPLACE_MEASURE.lowered(grid, high, None, round(LOW * NANO), source)
-    placed = _placed(low, LOW, histogram)
-    middle = LAPLACE_MEASURE.lowered(grid, high, placed, round(MIDDLE * NANO), source)
+    sigma = histogram.sigma(HIGH)
+    high = Placed(round(HIGH * NANO), sigma, histogram.draw(exact, 0, sigma, source))
+    middle, low = (LAPLACE_MEASURE.lowered(grid, high, None, round(one * NANO), source) for one in (MIDDLE, LOW))
     noises = [((one.values >> grid.shift) - exact).astype(np.int64) for one in (high.noisy, middle, low)]
     return noises[0], noises[1], noises[2]
 
@@ -139,11 +134,10 @@ def _p_of_steps(before: Values, after: Values, levels: tuple[float, float]) -> f
 
 
 def _cascade_p_values(seed: int) -> list[float]:
-    """Return the p-values of each level's law, and of each step from one level to the next."""
+    """Return the p-values of each level's law, and of each step from the release to a lower level."""
     noises, levels = _cascade(seed), (HIGH, MIDDLE, LOW)
     own = [_p_value(one, level) for one, level in zip(noises, levels, strict=True)]
-    steps = itertools.pairwise(zip(noises, levels, strict=True))
-    return [*own, *(_p_of_steps(one[0], other[0], (one[1], other[1])) for one, other in steps)]
+    return [*own, *(_p_of_steps(noises[0], noises[place], (HIGH, levels[place])) for place in (1, 2))]
 
 
 def test_lower_levels_have_the_law_of_fresh_releases_and_of_steps_down() -> None:
@@ -161,27 +155,28 @@ def test_noise_that_never_stays_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
     assert _p_value(low, LOW) < CAUGHT
 
 
-def test_a_bridge_that_does_not_know_the_lower_point_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_down_by_a_wrong_level_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     lowered = laplace.LaplaceMeasure.lowered
 
-    def from_above(
-        measure: laplace.LaplaceMeasure, grid: Grid, high: Placed, low: Placed | None, *of: object
-    ) -> NoisyHistogram:
-        return lowered(measure, grid, high, None, *of)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(laplace.LaplaceMeasure, "lowered", from_above)
-    _, middle, low = _cascade(7)
-    assert _p_value(middle, MIDDLE) > ACCEPTED, "by itself it has the right law"
-    assert _p_of_steps(middle, low, (MIDDLE, LOW)) < CAUGHT
-
-
-def test_a_bridge_between_wrong_levels_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    lowered = laplace.LaplaceMeasure.lowered
-
-    def off(
-        measure: laplace.LaplaceMeasure, grid: Grid, high: Placed, low: Placed | None, rho_nano: int, *of: object
-    ) -> NoisyHistogram:
-        return lowered(measure, grid, high, low, rho_nano * 49 // 50 if low else rho_nano, *of)  # type: ignore[arg-type]
+    def off(measure: laplace.LaplaceMeasure, grid: Grid, high: Placed, low: Placed | None, *of: Any) -> NoisyHistogram:
+        rho_nano, source = of
+        return lowered(measure, grid, high, low, rho_nano * 49 // 50, source)
 
     monkeypatch.setattr(laplace.LaplaceMeasure, "lowered", off)
     assert min(_cascade_p_values(8)) < CAUGHT
+
+
+def test_a_lower_level_that_is_drawn_afresh_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the right law by itself, and with the release it tells more than both levels say."""
+    measure = laplace.LaplaceMeasure
+
+    def afresh(own: laplace.LaplaceMeasure, grid: Grid, high: Placed, _: Placed | None, *of: Any) -> NoisyHistogram:
+        rho_nano, source = of
+        exact = np.arange(len(high.noisy.values)) % 1_000 << grid.shift
+        sigma = LaplaceHistogram(name="laplace", unit_groups=1, draws=0, sum_draws=0).sigma(rho_nano / NANO)
+        return NoisyHistogram(exact + measure.draw(own, grid, sigma, len(exact), source).values, 0)
+
+    monkeypatch.setattr(measure, "lowered", afresh)
+    high, _, low = _cascade(7)
+    assert _p_value(low, LOW) > ACCEPTED
+    assert _p_of_steps(high, low, (HIGH, LOW)) < CAUGHT

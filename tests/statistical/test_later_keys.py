@@ -86,7 +86,9 @@ def test_the_check_catches_points_that_are_drawn_apart(monkeypatch: pytest.Monke
     """Who holds several of them could average, and see that nobody was counted."""
 
     def apart(point: Point, count: int, _: object, measure: Measure, runtime: Runtime) -> Placed:
-        noise = measure.draw(Grid(point.lattice_exponent), point.sigma, count, runtime.noise_source)
+        noise = measure.draw(
+            Grid(point.lattice_exponent, point.lattice_exponent), point.sigma, count, runtime.noise_source
+        )
         return Placed(point.rho_nano, point.sigma, noise)
 
     monkeypatch.setattr(round_keys, "_made", apart)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from dpsql.errors import AccessError
 from dpsql.model.estimates import AnyUnit, Ratio, Sum
 from dpsql.model.frame import Frame
+from dpsql.model.private_query import Request
 from dpsql.operations import blanks
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.sql.source.sources import SelectText
@@ -21,7 +23,23 @@ _KINDS = ("presence", "units", "rows", "sum")
 _ANSWERED = "count, sum, avg and bool_or over public keys"
 
 
-def refuse_options(text: SelectText) -> None:
+def request_in_epsilon(text: SelectText, request: Request) -> Request:
+    """Return the request of a question to a pure unit: its level is an epsilon, in place of the rho of others.
+
+    Options that such a question cannot have are noted as refusals.
+
+    Raises:
+        AccessError: the reader has a limit, which is a rho.
+
+    """
+    _refuse_options(text)
+    level, delta = request.epsilon if request.target is None else request.rho, request.delta
+    has_thresholds = text.owner.rules.has_thresholds
+    own = replace(request, rho=level, epsilon=None, delta=delta if has_thresholds else 0.0, coverage=False)
+    return replace(own, amount="epsilon", by_budget=False)
+
+
+def _refuse_options(text: SelectText) -> None:
     """Note a refusal of each option that a question to a pure unit cannot have; here a level is an epsilon.
 
     Raises:

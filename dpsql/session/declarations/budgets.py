@@ -230,7 +230,7 @@ def _by_other_terms(before: Unit, composition: Composition, *, thresholds: bool)
     epsilon = epsilon_budget(before)
     if composition == "pure":
         return _pure(before.name, epsilon, before.delta_budget)
-    if thresholds and before.thresholds:
+    if thresholds and before.thresholds and before.composition != "pure":
         rho_budget = rho_nano_down(CONVERSIONS[composition].rho(epsilon, before.delta_conversion))
         return checked(dataclasses.replace(before, rho_budget=rho_budget, composition=composition))
     return budgeted(before.name, epsilon, before.delta_budget, composition, thresholds=thresholds)

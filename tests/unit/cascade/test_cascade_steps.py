@@ -18,7 +18,7 @@ from tests.histograms import subtracted
 from tests.noise_sources import FaultyNoise, NoNoise
 
 HISTOGRAM = subtracted(3, None, correlation=0.5, floor_correlation=0.25)
-GRID = Grid(PRESENCE.noise_exponent, HISTOGRAM.shape)
+GRID = Grid(PRESENCE.noise_exponent, PRESENCE.lattice_exponent, HISTOGRAM.shape)
 STEP = 2.0**-20
 
 

@@ -22,7 +22,7 @@ from dpsql.mechanism.laplace import (
     sum_half_width,
     whole_half_width,
 )
-from dpsql.mechanism.measure import FLOAT_SLACK, Floats, Grid, Level, Term
+from dpsql.mechanism.measure import FLOAT_SLACK, Floats, Grid, Level, RatioTerm, Term
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, NANO, NOISE_GRID_EXPONENT, PRESENCE, Statistic
 from tests.noise_sources import seeded_noise
 
@@ -172,8 +172,8 @@ def _exact_miss(terms: Sequence[tuple[float, float]], size: float) -> float:
         most = min(4_000, int(25.0 / epsilon) + 2)
         places = np.arange(-most, most + 1)
         own = math.tanh(epsilon / 2.0) * np.exp(-epsilon * np.abs(places))
-        sums, found = np.unique(np.round(np.add.outer(sums, places * weight).ravel() * 2), return_inverse=True)
-        mass, sums = np.bincount(found, np.outer(mass, own).ravel()), sums / 2
+        sums, found = np.unique(np.round((sums[:, None] + places * weight).ravel() * 2), return_inverse=True)
+        mass, sums = np.bincount(found, (mass[:, None] * own).ravel()), sums / 2
     return float(mass[np.abs(sums) > size].sum()) + (1.0 - float(mass.sum()))
 
 
@@ -202,7 +202,11 @@ def test_half_widths_of_coarse_and_fine_draws_cover(epsilon: float, scale: float
     """A count times the half of an interval, beside a sum."""
     weight, scale = 5.0, scale * 5.0 / epsilon
     noises = [Term(*_fine(scale)), Term(weight * deviation_of(epsilon) * FLOAT_SLACK, weight)]
-    assert _coarse_and_fine_miss(scale, weight, epsilon, float(LAPLACE_MEASURE.half_width(noises))) <= 0.0501
+    half_width = float(LAPLACE_MEASURE.half_width(noises))
+    assert _coarse_and_fine_miss(scale, weight, epsilon, half_width) <= 0.0501
+    assert half_width < 1.6 * sum(float(LAPLACE_MEASURE.half_width([one])) for one in noises)
+    for size, is_beyond in ((half_width * 1.001, True), (half_width * 0.999, False)):
+        assert bool(LAPLACE_MEASURE.is_beyond(noises, np.array(size))) == is_beyond
 
 
 def _coarse_and_fine_miss(scale: float, weight: float, epsilon: float, size: float) -> float:
@@ -214,6 +218,35 @@ def _coarse_and_fine_miss(scale: float, weight: float, epsilon: float, size: flo
         return np.asarray(np.where(ends > 0.0, beyond, 1.0 - beyond))
 
     return float((mass * (above(size - weight * places) + above(size + weight * places))).sum())
+
+
+@pytest.mark.parametrize("wider", [1.3, 1.94, 3.0])
+@pytest.mark.parametrize("epsilon", [0.5, 2.5, 3.0])
+def test_wider_intervals_cover_as_often_as_quantiles_say(wider: float, epsilon: float) -> None:
+    """A factor of half widths is a ratio of quantiles, and steps are whole at every size."""
+    miss = 2.0 * float(LAPLACE_MEASURE.tail(wider * LAPLACE_MEASURE.quantile(0.025)))
+    whole = LAPLACE_MEASURE.half_width([Term(deviation_of(epsilon) * FLOAT_SLACK, 1.0)], wider=wider)
+    assert _tail(epsilon, float(whole)) <= miss < _tail(epsilon, float(whole) - 1)
+    fine = [Term(*_fine(1.0)), Term(deviation_of(epsilon) * FLOAT_SLACK, 1.0)]
+    several = LAPLACE_MEASURE.half_width(fine, wider=np.array([1.0, wider]))
+    for size, most in zip(several, (0.05, miss), strict=True):
+        assert _coarse_and_fine_miss(1.0, 1.0, epsilon, float(size)) <= most * 1.002
+
+
+@pytest.mark.parametrize("epsilon", [0.7, 2.5, 3.0])
+@pytest.mark.parametrize("quotient", [0.0, 3.0, 10.0])
+def test_intervals_of_quotients_cover(epsilon: float, quotient: float) -> None:
+    """A mean of 0 to 10 of 300 rows: coarse noise of a count, of weight 5 in the top, beside that of a sum."""
+    draws, chance = 20_000, np.random.default_rng(3)
+    ratio = math.exp(-epsilon)
+    count = chance.geometric(1.0 - ratio, draws) - chance.geometric(1.0 - ratio, draws)
+    total, sigma = chance.laplace(0.0, 1.0, draws), deviation_of(epsilon)
+    ends = LAPLACE_MEASURE.ratio_interval(
+        (300.0 * quotient + total + 5.0 * count, 300.0 + count),
+        [RatioTerm(math.sqrt(2.0), 0.0, 1e-7), RatioTerm(5.0 * sigma, sigma, 1.0 / sigma)],
+        (0.0, 10.0),
+    )
+    assert ((ends[0] <= quotient) & (quotient <= ends[1])).mean() >= 0.945
 
 
 def test_noise_that_cannot_be_drawn_is_refused() -> None:

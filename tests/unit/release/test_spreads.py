@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from dpsql.mechanism.gaussian_measure import GAUSSIAN
+from dpsql.mechanism.measure import Term
 from dpsql.model.estimates import Linear, Ratio, Spread
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.release.estimates import combined_noises
@@ -43,7 +44,7 @@ def test_noise_leaves_it_within_its_bounds_or_without_a_value() -> None:
 
 
 def test_three_intervals_miss_together_with_a_twentieth() -> None:
-    missed = 3 * 2 * stats.norm.sf(float(GAUSSIAN.half_width([1.0], 0, MISS_JOINTLY)))
+    missed = 3 * 2 * stats.norm.sf(float(GAUSSIAN.half_width([Term(1.0)], 0, MISS_JOINTLY)))
     assert missed == pytest.approx(0.05, rel=1e-12)
     assert missed <= 0.05 * (1 + 1e-12)
 

@@ -230,7 +230,7 @@ def test_discrete_noise_is_charged_where_the_composition_holds_for_it() -> None:
             lambda: state.ledger.charge("patient", items, "ana"),
             lambda: state.ledger.require("patient", items, "ana"),
         ):
-            with pytest.raises(ReleaseError, match="'patient' became exact"):
+            with pytest.raises(ReleaseError, match="'patient' became 'gaussian', which does not hold"):
                 ask()
         assert state.ledger.spent("patient") == Spent(0, 0)
         assert state.ledger.charge("patient", items[1:], "ana").rho_nano == 3
