@@ -25,7 +25,7 @@ Known = Literal[
     "a mechanism without public keys", "a mechanism without private keys",
     "a mechanism without running totals or buckets", "a mechanism without quantiles", "composition = gaussian",
     "a mechanism without composition = gaussian", "composition = zcdp",
-    "composition = pure", "a mechanism without composition = pure", "a mechanism without composition = zcdp",
+    "composition = pure", "a mechanism without composition = pure",
     "no target", "no target_relative_error", "no max_rho",
     "a window without max_rho", "AUTO without max_rho",
 ]  # fmt: skip

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
@@ -23,6 +25,7 @@ from dpsql.mechanism.laplace import LaplaceHistogram, step_epsilon
 from dpsql.mechanism.measure import Grid
 from dpsql.model.frame import NANO, Statistic
 from dpsql.release import stage
+from dpsql.release.offer import Offer
 from dpsql.state import Charged
 from tests.deterministic_entropy import seeded_system
 from tests.end_to_end.prepared import with_own_state
@@ -71,11 +74,11 @@ def example(chance: random.Random) -> Example:
     most = [one for one, _ in Counter(row[0] for row in rows if row[0] is not None).most_common(3)]
     groups, limit = chance.choice((1, 2, 3, 20)), chance.choice((1, 2, 3, 10))
     policy = f"max_groups_contributed := {groups}, max_rows_per_group := {limit}"
-    return Example(rows, chance.choice(most), policy, [_question(chance) for _ in range(chance.choice((1, 1, 2, 3)))])
+    return Example(rows, chance.choice(most), policy, [_question(chance) for _ in range(chance.choice((1, 1, 1, 2)))])
 
 
 def _question(chance: random.Random) -> tuple[str, float]:
-    if chance.random() < 0.2:
+    if chance.random() < 0.1:
         parts = [_select(chance, "") for _ in range(2)]
         return " UNION ALL ".join(parts), chance.choice((0.5, 2.0))
     return _select(chance, chance.choice(_GROUPS)), chance.choice((0.1, 1.0, 7.0))
@@ -101,7 +104,7 @@ class Seen:
 class World:
     """What questions stored without noise: values in steps and the epsilon of a step, by statistic and level."""
 
-    stored: dict[tuple[str, int], tuple[np.ndarray, float]] = field(default_factory=dict)
+    stored: dict[tuple[str, int], tuple[npt.NDArray[np.float64], float]] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=set)
     charged: float = 0.0
 
@@ -128,10 +131,10 @@ def _fill(connection: duckdb.DuckDBPyConnection, rows: list[Row]) -> None:
 def _asked(session: dpsql.Session, one: Example, rows: list[Row]) -> World:
     """Ask the questions of an example in one world; the secrets of both are the same."""
     _fill(session.connection, rows)
-    world, offers = World(), []
+    world, offers = World(), list[Offer]()
     charge_offers = stage.charge_offers
 
-    def charging(offered: list[object], *of: object) -> Charged:
+    def charging(offered: Sequence[Offer], *of: Any) -> Charged:
         offers.extend(offered)
         return charge_offers(offered, *of)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from random import Random
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -22,7 +23,7 @@ from dpsql.mechanism.laplace import (
     sum_half_width,
     whole_half_width,
 )
-from dpsql.mechanism.measure import FLOAT_SLACK, Floats, Grid, Level, RatioTerm, Term
+from dpsql.mechanism.measure import FLOAT_SLACK, Grid, Level, RatioTerm, Term
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, NANO, NOISE_GRID_EXPONENT, PRESENCE, Statistic
 from tests.noise_sources import seeded_noise
 
@@ -167,7 +168,8 @@ def test_one_array_may_have_draws_that_are_of_no_number() -> None:
 
 def _exact_miss(terms: Sequence[tuple[float, float]], size: float) -> float:
     """Return the probability that a sum of discrete draws, (epsilon, weight) each, is larger than a size."""
-    sums, mass = np.zeros(1), np.ones(1)
+    sums: Any = np.zeros(1)
+    mass: Any = np.ones(1)
     for epsilon, weight in terms:
         most = min(4_000, int(25.0 / epsilon) + 2)
         places = np.arange(-most, most + 1)
@@ -210,10 +212,10 @@ def test_half_widths_of_coarse_and_fine_draws_cover(epsilon: float, scale: float
 
 
 def _coarse_and_fine_miss(scale: float, weight: float, epsilon: float, size: float) -> float:
-    places = np.arange(-500, 501)
-    mass = math.tanh(epsilon / 2.0) * np.exp(-epsilon * np.abs(places))
+    places: Any = np.arange(-500, 501)
+    mass: Any = math.tanh(epsilon / 2.0) * np.exp(-epsilon * np.abs(places))
 
-    def above(ends: Floats) -> Floats:
+    def above(ends: Any) -> Any:
         beyond = 0.5 * np.exp(-np.abs(ends) / scale)
         return np.asarray(np.where(ends > 0.0, beyond, 1.0 - beyond))
 
@@ -239,8 +241,9 @@ def test_intervals_of_quotients_cover(epsilon: float, quotient: float) -> None:
     """A mean of 0 to 10 of 300 rows: coarse noise of a count, of weight 5 in the top, beside that of a sum."""
     draws, chance = 20_000, np.random.default_rng(3)
     ratio = math.exp(-epsilon)
-    count = chance.geometric(1.0 - ratio, draws) - chance.geometric(1.0 - ratio, draws)
-    total, sigma = chance.laplace(0.0, 1.0, draws), deviation_of(epsilon)
+    count: Any = chance.geometric(1.0 - ratio, draws) - chance.geometric(1.0 - ratio, draws)
+    total: Any = chance.laplace(0.0, 1.0, draws)
+    sigma = deviation_of(epsilon)
     ends = LAPLACE_MEASURE.ratio_interval(
         (300.0 * quotient + total + 5.0 * count, 300.0 + count),
         [RatioTerm(math.sqrt(2.0), 0.0, 1e-7), RatioTerm(5.0 * sigma, sigma, 1.0 / sigma)],
