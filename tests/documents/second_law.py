@@ -24,7 +24,7 @@ from tests.noise_sources import seeded_noise, silence
 KEYS, UNITS = 4_000, 30
 RHO = 4.0
 HIGH, BETWEEN, LOW = 0.4, 0.1, 0.02
-OPTIONS: dict[str, Any] = {"mechanism": "LAPLACE"}
+OPTIONS: dict[str, Any] = {"mechanism": "LAPLACE_ZCDP"}
 ENDS = ", ".join(f"dp_interval_low({name}) AS {name}_low, dp_interval_high({name}) AS {name}_high" for name in "ncsa")
 TRUE = "SELECT place, count(DISTINCT unit) AS n, count(*) AS c, sum(x) AS s, avg(x) AS a FROM visits GROUP BY place"
 ALL = TRUE.replace(" FROM", f", {ENDS} FROM")
@@ -44,10 +44,10 @@ def asked(composition: str = "zcdp", seed: int = 1) -> Iterator[dpsql.Session]:
             f"CREATE TABLE visits AS SELECT i // 3 AS unit, i // 3 % {KEYS} AS place, i * 7919 % 11 AS x "
             f"FROM range({3 * KEYS * UNITS}) t(i) WHERE i % 3 <= i // 3 // {KEYS} % 3"
         )
-        session.sql(
-            "CALL dp_unit('unit', rho_budget := 100, delta_threshold := 1e-7, delta_conversion := 1e-6, "
-            f"composition := '{composition}')"
-        )
+        budget = "rho_budget := 100, delta_threshold := 1e-7, delta_conversion := 1e-6"
+        if composition == "pure":
+            budget = "epsilon_budget := 3"
+        session.sql(f"CALL dp_unit('unit', {budget}, composition := '{composition}')")
         session.sql(
             "CALL dp_protect('visits', unit := 'unit', privacy_unit_column := 'unit', max_groups_contributed := 1, "
             "max_rows_per_group := 3, coverage := FALSE)"
@@ -197,6 +197,8 @@ def check_that_what_does_not_go_with_it_is_refused() -> None:
             assert np.array_equal(answer(session, COUNTS, rho)["n"], truth(session)["n"]), rho
     with asked("gaussian") as session, pytest.raises(dpsql.UnsupportedQueryError, match="exact for Gaussian"):
         session.sql(COUNTS, rho=0.1, **OPTIONS)
+    with asked("pure") as session, pytest.raises(dpsql.UnsupportedQueryError, match="draws other noise"):
+        session.sql(COUNTS, epsilon=0.1, **OPTIONS)
 
 
 if __name__ == "__main__":

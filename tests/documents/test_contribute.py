@@ -25,7 +25,7 @@ PAGES = ("aggregate.md", "front-end.md")
 KIND, MECHANISM = "query-kind.md", "mechanism.md"
 CHANGED = {
     KIND: {"model/query_kinds.py", "features/in_steps.py", "features/kinds.py", "plan/planner.py"},
-    MECHANISM: {"mechanism/laplace.py", "mechanism/registry.py"},
+    MECHANISM: {"mechanism/laplace_zcdp.py", "mechanism/registry.py"},
 }
 """Files of dpsql that a page changes."""
 

@@ -13,7 +13,7 @@ from tests.documents.sources import not_there
 OF_OTHERS = {"docs/comparison.md", "docs/dbt.md", "docs/dbt-settings.md"}
 """Pages that name files of other projects."""
 MADE = {
-    "docs/contribute/mechanism.md": {"dpsql/mechanism/laplace.py"},
+    "docs/contribute/mechanism.md": {"dpsql/mechanism/laplace_zcdp.py"},
     "docs/contribute/query-kind.md": {"dpsql/features/in_steps.py"},
 }
 """Files that a reader makes, by the page that says so."""
