@@ -27,6 +27,7 @@ from dpsql.mechanism.measure import (
     NoisyHistogram,
     Placed,
     Term,
+    TooHighLevelError,
 )
 from dpsql.model.frame import NANO, Frame, Statistic
 from dpsql.noise.correlated_gaussian import GRID_BITS
@@ -37,6 +38,8 @@ LAW = LaplaceLaw(sensitivity=1)
 """Its level is the epsilon of one step."""
 _MOST = 64.0
 """Largest epsilon of a step that the law draws."""
+_MOST_ASKED = 600.0
+"""Largest epsilon of a step that a standard deviation tells apart from larger ones."""
 _APART = 1e-3
 """Scales of draws in a sum are taken to differ by this share at least; larger ones make half widths larger."""
 _LEAST = 1e-100
@@ -73,6 +76,8 @@ class LaplaceMeasure(Measure):
 
     def require(self, grid: Grid, sigma: float) -> None:
         """Find out that noise can be drawn. See `Measure`."""
+        if _exact_epsilon(grid, sigma) > _MOST_ASKED:
+            raise TooHighLevelError("its noise is surely 0; ask for less epsilon")
         LAW.ratio(step_epsilon(grid, sigma))
 
     def draw(self, grid: Grid, sigma: float, count: int, source: NoiseSource) -> NoisyHistogram:
@@ -91,7 +96,8 @@ class LaplaceMeasure(Measure):
         if low:
             raise AssertionError("levels of this law are no chain")
         top, values = step_epsilon(grid, high.sigma), high.noisy.values
-        level = top * Fraction(rho_nano, high.rho_nano)
+        # the level of the point may be above the one that is drawn
+        level = min(top, Fraction(_exact_epsilon(grid, high.sigma)) * Fraction(rho_nano, high.rho_nano))
         steps = LaplaceSteps(lambda zeros, entropy: LAW.step_down(zeros, top, level, entropy))
         return NoisyHistogram(values + (source.draw(steps, len(values)) << grid.shift), 0)
 
@@ -161,7 +167,11 @@ def step_epsilon(grid: Grid, sigma: float) -> Fraction:
 
     Noise of more than `_MOST` is drawn as that: it is 0 but once in 10^27 draws.
     """
-    return Fraction(min(_MOST, float(epsilon_of(np.array(sigma * 2.0**-grid.lattice_exponent)))))
+    return Fraction(min(_MOST, _exact_epsilon(grid, sigma)))
+
+
+def _exact_epsilon(grid: Grid, sigma: float) -> float:
+    return float(epsilon_of(np.array(sigma * 2.0**-grid.lattice_exponent)))
 
 
 def whole_half_width(term: Term, miss: Floats | float) -> Floats:

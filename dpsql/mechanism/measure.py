@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.accounting.composition import CONVERSIONS, Composition
+from dpsql.errors import CalibrationError
 from dpsql.model.frame import Statistic
 from dpsql.noise.entropy import NoiseSource
 
@@ -146,6 +147,10 @@ class Placed:
     rho_nano: int
     sigma: float
     noisy: NoisyHistogram
+
+
+class TooHighLevelError(CalibrationError):
+    """A level is so high that its standard deviation is 0, or tells nothing of the level."""
 
 
 class Measure(ABC):

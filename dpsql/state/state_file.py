@@ -27,6 +27,7 @@ from dpsql.state.table_definitions import (
     FORMAT_11,
     FORMAT_12,
     FORMAT_15,
+    FORMAT_16,
     IDENTITY,
     LASTING_APPEND_ONLY,
     LATER_KEYS,
@@ -69,6 +70,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     partial(_change_tables, statements=IDENTITY, append_only=("identity",)),
     partial(_change_tables, statements=MEASURED_GROUPS, append_only=("measured_groups",)),
     partial(_change_tables, statements=FORMAT_15, append_only=()),
+    partial(_change_tables, statements=FORMAT_16, append_only=()),
 )
 
 

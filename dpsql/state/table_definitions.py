@@ -185,6 +185,8 @@ CREATE TABLE measured_groups (
 """
 # Public tables whose rows analysts may see.
 FORMAT_15 = "ALTER TABLE public_table ADD COLUMN readable INTEGER NOT NULL DEFAULT 0"
+# Versions that read no format 16 would draw Gaussian noise for a unit whose composition is 'pure'.
+FORMAT_16 = ""
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset(
     {"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units", "shown_delta"}

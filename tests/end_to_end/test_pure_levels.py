@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import dpsql
+from dpsql.errors import CalibrationError
 from dpsql.mechanism.laplace import LaplaceHistogram, deviation_of
 from dpsql.noise.correlated_gaussian import GRID_BITS
 from tests.end_to_end.receipts import receipt_of
@@ -118,3 +119,24 @@ def test_private_keys_cost_the_delta_of_their_threshold() -> None:
         assert higher.delta == pytest.approx(receipt.delta + higher.charged_delta, rel=1e-6)
         (budget,) = session.sql("FROM dp_budget()").df().to_dict("records")
         assert budget["delta_spent"] == pytest.approx(higher.delta, rel=1e-6)
+
+
+def test_a_step_down_from_a_very_high_level_has_its_law() -> None:
+    """Draws above epsilon 64 a step are drawn as that; lower levels count from the level that was asked for."""
+    with asked(seed=5) as session:
+        session.sql("CALL dp_unit('pid', epsilon_budget := 200000, replace := true)")
+        session.sql(f"CALL dp_domain('visits', 'place', keys := {list(range(PLACES))})")
+        assert session.sql(COUNTS, epsilon=200.0).df()["n"].std() == 0.0
+        lower = session.sql(COUNTS, epsilon=1.0)
+        assert receipt_of(lower).charged_rho == 0.0
+        assert noise_p(lower.df()["n"].to_numpy(dtype=np.int64) - 50, 1.0) > 1e-3
+        with pytest.raises(CalibrationError, match=r"epsilon = 1e\+05 .* is too high: its noise is surely 0; ask for"):
+            session.sql(COUNTS, epsilon=100_000.0)
+        (budget,) = session.sql("FROM dp_budget()").df().to_dict("records")
+        assert budget["epsilon_spent"] == 200.0
+
+
+def test_versions_that_know_no_pure_unit_refuse_the_state_file() -> None:
+    """They read up to format 15, and would answer with Gaussian noise."""
+    with asked(seed=5) as session, session._access.read()._database.read() as connection:
+        assert connection.execute("PRAGMA user_version").fetchone()[0] > 15
