@@ -95,10 +95,14 @@ def plan_query(
         except UnsupportedQueryError as error:
             from dpsql.plan.spellings import respelled  # noqa: PLC0415 — only refused texts need it
 
-            other = respelled(statement.tree, text)
+            other, refused = respelled(statement.tree, text), error.refusals
+            if other is None and text.owner.rules.counts_epsilon:
+                # AUTO finds no bounds there
+                from dpsql.plan.features.pure_cures import in_epsilon  # noqa: PLC0415 — only refused texts need it
+
+                raise UnsupportedQueryError(in_epsilon(text, refused)) from None
             if other is None and needs_named_bounds(text):
                 raise
-            refused = error.refusals
         if other is not None:
             return plan_query(replace(statement, tree=other), environment, keywords, found_bounds)
         # what is refused for want of a bound alone is left to AUTO

@@ -34,8 +34,8 @@ def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
 _E: dict[str, Any] = {"epsilon": 0.1}
 _REFUSED: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("option", "Write OPTIONS (epsilon = ", {"rho": 0.1}, COUNT),
-    ("option", "in place of rho_ceiling", {**_E, "rho_ceiling": 0.1}, COUNT),
-    ("option", "in place of rho_window", {**_E, "rho_window": [0.1, 0.2]}, COUNT),
+    ("option", "Leave rho_ceiling out", {**_E, "rho_ceiling": 0.1}, COUNT),
+    ("option", "Leave rho_window out", {**_E, "rho_window": [0.1, 0.2]}, COUNT),
     ("mechanism", "GAUSSIAN draws other noise. Leave mechanism out", {**_E, "mechanism": "GAUSSIAN"}, COUNT),
     ("mechanism", "Leave mechanism out", {**_E, "mechanism": "CORRELATED_GAUSSIAN"}, COUNT),
     ("mechanism", "composition := 'pure'", {**_E, "mechanism": "LAPLACE"}, COUNT.replace("FROM v", "FROM g")),
@@ -56,7 +56,12 @@ _REFUSED: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("option", "Leave bounding out", {**_E, "bounding": "L2"}, COUNT),
     ("option", "Leave bounding out", {**_E, "bounding": "NORM"}, COUNT),
     ("option", "Leave refresh out", {**_E, "refresh": True}, COUNT),
-    ("option", "Leave target_relative_error out", {"target_relative_error": 0.1, "max_epsilon": 0.5}, COUNT),
+    (
+        "option",
+        "OPTIONS (epsilon = 0.5) in place of target_relative_error and max_epsilon",
+        {"target_relative_error": 0.1, "max_epsilon": 0.5},
+        COUNT,
+    ),
     ("option", "most groups", {**_E, "max_groups_contributed": "AUTO"}, COUNT),
     (
         "bounds_invalid",

@@ -11,9 +11,9 @@ empty lines and ``#`` begins a comment line. Directives:
     run       rows that each statement gives (declarations and what can be looked up)
     refuse    error type and, per refusal, ``code@line:column`` (or just ``@line:column`` for other errors)
 
-Settings are ``params`` (a Python literal), ``options`` (keyword arguments) and, for ``refuse``, ``declare`` (a
-statement that changes the policy for this record alone; there may be several). ``cost`` and ``run`` start from a fresh session each and take
-several statements, one after each line that ends in a semicolon.
+Settings are ``params`` (a Python literal), ``options`` (keyword arguments) and, for ``refuse``, lines of ``declare``
+(a statement that changes the policy for this record alone). ``cost`` and ``run`` start from a fresh session each and
+take several statements, one after each line that ends in a semicolon.
 
 ``python -m tests.sql.golden_records`` writes what comes out now into the files; review them before you keep them.
 """
