@@ -203,7 +203,7 @@ COMBINATIONS = (
         "{declare_or_leave} group_selection_strategy out.",
         "Leave group_selection_strategy out, or ask the curator for public keys of {key}."),
     Combination("a unit without thresholds", ("private keys",), "public_keys_missing",
-        "{subject}, and the budget of unit {unit} keeps no delta for thresholds (thresholds := false).",
+        "{subject}, and the budget of unit {unit} keeps no delta for thresholds ({terms}).",
         "{cure}.",
         "{cure_of_analysts}."),
     Combination("buckets", ("private keys",), "buckets",

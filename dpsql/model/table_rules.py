@@ -62,6 +62,11 @@ class TableRules:
     links: tuple[LinkStep, ...] = ()
     time_zone: str | None = None
 
+    @property
+    def counts_epsilon(self) -> bool:
+        """Return whether the unit's levels are epsilons; else they are rhos."""
+        return self.composition == "pure"
+
     def declaration(self, table: str, setting: str) -> str:
         """Return the statement that declares one more setting of a table, ready to be pasted.
 

@@ -72,12 +72,10 @@ def _check_within(node: exp.Expr, text: SelectText) -> None:
         return
     levels = [one for one in ("rho", "epsilon", "target_half_width") if one in text.options.given]
     in_place = f" in place of {' and '.join(levels)}" if levels else ""
-    text.refusals.add(
-        "option",
-        node,
-        f"{written(node)} goes with target_relative_error.",
-        f"Write OPTIONS (target_relative_error = 0.1, max_rho = 0.1){in_place}, or leave it out.",
-    )
+    hint = f"Write OPTIONS (target_relative_error = 0.1, max_rho = 0.1){in_place}, or leave it out."
+    if text.owner.rules.counts_epsilon:
+        hint = "Leave it out."
+    text.refusals.add("option", node, f"{written(node)} goes with target_relative_error.", hint)
 
 
 def interval_target(node: exp.Expr, resolved: ResolvedSelect) -> exp.Expr | None:

@@ -16,6 +16,7 @@ from dpsql.model.frame import PublicKeys
 from dpsql.model.private_query import OPTION_NAMES, Buckets, EachKey
 from dpsql.model.refusals import refuse_combinations
 from dpsql.model.rows import BINS, Key
+from dpsql.operations import blanks
 from dpsql.operations.dialect import span_of, text_literal, to_sql, unquoted
 from dpsql.plan.features.buckets import BucketParts, bucket_groups, bucket_ordering, take_apart
 from dpsql.plan.features.declared_keys import declare_or_leave
@@ -193,6 +194,7 @@ def refuse_thresholds(text: SelectText, keys: Sequence[exp.Expr]) -> None:
         text.refusals,
         subject=f"groups by {names} have private keys" if names else f"{_OPTION} = GAUSSIAN_THRESHOLD hides keys",
         unit=text_literal(text.owner.rules.unit),
+        terms="composition = 'pure' without delta_budget" if text.owner.rules.counts_epsilon else "thresholds := false",
         cure=cure,
         cure_of_analysts=cure_of_analysts,
     )
@@ -210,6 +212,10 @@ def _cures(text: SelectText, unlisted: Sequence[exp.Expr], names: str) -> tuple[
         begins = "Leave"
     else:
         begins = declare_or_leave(text, unlisted)
+        if text.owner.rules.counts_epsilon:
+            terms = f"{text_literal(text.owner.rules.unit)}, delta_budget := {blanks.DELTA_BUDGET}, replace := true"
+            listed = begins[0].lower() + begins[1:]
+            begins = f"Declare CALL dp_unit({terms}) before anything of the unit is charged, or {listed}"
     return f"{begins} {names} out", "Ask for keys with a public list, or without GROUP BY"
 
 

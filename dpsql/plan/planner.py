@@ -29,6 +29,7 @@ from dpsql.plan.features.defaults import MISSING, plan_with_auto
 from dpsql.plan.features.half_width_caps import needs_named_bounds
 from dpsql.plan.features.half_widths import check_half_widths
 from dpsql.plan.features.other_group import outside_frame, over_groups
+from dpsql.plan.features.pure_cures import in_epsilon
 from dpsql.plan.features.relative_errors import cap_of, check_relative_error, relative_error
 from dpsql.plan.finish import check_outputs, read_finish
 from dpsql.plan.frames import (
@@ -95,10 +96,12 @@ def plan_query(
         except UnsupportedQueryError as error:
             from dpsql.plan.spellings import respelled  # noqa: PLC0415 — only refused texts need it
 
-            other = respelled(statement.tree, text)
+            other, refused = respelled(statement.tree, text), error.refusals
+            if other is None and text.owner.rules.counts_epsilon:
+                # AUTO finds no bounds there
+                raise UnsupportedQueryError(in_epsilon(text, refused)) from None
             if other is None and needs_named_bounds(text):
                 raise
-            refused = error.refusals
         if other is not None:
             return plan_query(replace(statement, tree=other), environment, keywords, found_bounds)
         # what is refused for want of a bound alone is left to AUTO

@@ -222,11 +222,12 @@ def require_fixed_terms(connection: sqlite3.Connection, before: Unit, after: Uni
 
     These are another composition, other thresholds, and an amount that rises while another one falls.
     """
-    changes = [
-        f"{name} is {told(getattr(before, name))}"
-        for name, told in (("composition", repr), ("thresholds", lambda value: str(value).lower()))
-        if getattr(before, name) != getattr(after, name)
-    ]
+    changes = [f"composition is {before.composition!r}"] if before.composition != after.composition else []
+    if before.thresholds != after.thresholds and not (changes and "pure" in (before.composition, after.composition)):
+        # thresholds of a pure unit follow from its delta_budget
+        is_pure = before.composition == "pure"
+        told = f"delta_budget is {before.delta_budget:.3g}" if is_pure else f"thresholds is {before.thresholds}".lower()
+        changes.append(told)
     rises = [old < new for old, new in zip(_amounts(before), _amounts(after), strict=False) if old != new]
     if not changes and len(set(rises)) < 2:
         return

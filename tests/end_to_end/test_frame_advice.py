@@ -127,6 +127,8 @@ def test_what_a_unit_has_no_budget_for_is_said_in_words_of_pandas() -> None:
     assert frame.dp.groupby("town", **exact, **towns).size().attrs["dpsql"]["charged_rho"] == 0.1
     with pytest.raises(dpsql.UnsupportedQueryError, match=r"new unit, as dpsql\.unit\(…, composition='zcdp'\)"):
         frame.dp.groupby("town", **exact, **towns, mechanism="DISCRETE_CORRELATED_GAUSSIAN").size()
+    with pytest.raises(dpsql.UnsupportedQueryError, match=r"new unit, as dpsql\.unit\(…, .*, composition='pure'\)"):
+        frame.dp.groupby("town", **exact, **towns, mechanism="LAPLACE").size()
     discrete = dpsql.unit("host", composition="zcdp", **terms)
     frame = visits().rename(columns={"who": "host"})
     asked = frame.dp.groupby("town", **{**exact, "unit": discrete}, **towns, mechanism="DISCRETE_CORRELATED_GAUSSIAN")

@@ -34,13 +34,13 @@ def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
 _E: dict[str, Any] = {"epsilon": 0.1}
 _REFUSED: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("option", "Write OPTIONS (epsilon = ", {"rho": 0.1}, COUNT),
-    ("option", "in place of rho_ceiling", {**_E, "rho_ceiling": 0.1}, COUNT),
-    ("option", "in place of rho_window", {**_E, "rho_window": [0.1, 0.2]}, COUNT),
+    ("option", "Leave rho_ceiling out", {**_E, "rho_ceiling": 0.1}, COUNT),
+    ("option", "Leave rho_window out", {**_E, "rho_window": [0.1, 0.2]}, COUNT),
     ("mechanism", "GAUSSIAN draws other noise. Leave mechanism out", {**_E, "mechanism": "GAUSSIAN"}, COUNT),
     ("mechanism", "Leave mechanism out", {**_E, "mechanism": "CORRELATED_GAUSSIAN"}, COUNT),
     ("mechanism", "composition := 'pure'", {**_E, "mechanism": "LAPLACE"}, COUNT.replace("FROM v", "FROM g")),
     ("mechanism", "composition := 'pure'", {**_E, "mechanism": "LAPLACE"}, COUNT.replace("FROM v", "FROM z")),
-    ("public_keys_missing", "keys := ", _E, "SELECT nights, count(*) FROM v GROUP BY nights"),
+    ("public_keys_missing", "'nights', keys := ", _E, "SELECT nights, count(*) FROM v GROUP BY nights"),
     ("public_keys_missing", "", _E, "SELECT nights FROM v GROUP BY nights"),
     ("option", "Look at the list itself", _E, "SELECT city FROM v GROUP BY city"),
     ("aggregate", "count, sum, avg and bool_or", _E, "SELECT city, stddev(nights) FROM v GROUP BY city"),
@@ -56,7 +56,12 @@ _REFUSED: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("option", "Leave bounding out", {**_E, "bounding": "L2"}, COUNT),
     ("option", "Leave bounding out", {**_E, "bounding": "NORM"}, COUNT),
     ("option", "Leave refresh out", {**_E, "refresh": True}, COUNT),
-    ("option", "Leave target_relative_error out", {"target_relative_error": 0.1, "max_epsilon": 0.5}, COUNT),
+    (
+        "option",
+        "OPTIONS (epsilon = 0.5) in place of target_relative_error and max_epsilon",
+        {"target_relative_error": 0.1, "max_epsilon": 0.5},
+        COUNT,
+    ),
     ("option", "most groups", {**_E, "max_groups_contributed": "AUTO"}, COUNT),
     (
         "bounds_invalid",
@@ -142,6 +147,29 @@ def test_a_pure_unit_stays_pure_after_a_charge(session: dpsql.Session) -> None:
     with pytest.raises(BudgetError):
         session.sql("SELECT count(*) FROM v WHERE often", epsilon=0.5)
     session.sql("SELECT count(*) FROM v WHERE often", epsilon=0.4)
+
+
+@pytest.mark.parametrize(("declared", "named", "said"), [(0, 1e-6, "0"), (1e-6, 0, "1e-06")])
+def test_a_charge_fixes_if_a_pure_unit_has_a_delta(
+    session: dpsql.Session, declared: float, named: float, said: str
+) -> None:
+    budget = "CALL dp_unit('person', epsilon_budget := 1, delta_budget := {}, replace := true)"
+    session.sql(budget.format(declared))
+    session.sql(COUNT, epsilon=0.5)
+    with pytest.raises(PolicyError, match=rf"adds up: delta_budget is {said}; leave that out of the declaration"):
+        session.sql(budget.format(named))
+    session.sql("CALL dp_unit('person', epsilon_budget := 0.9)")
+
+
+def test_private_keys_are_answered_once_the_unit_has_a_delta(session: dpsql.Session) -> None:
+    nights = "SELECT nights, count(*) FROM v GROUP BY nights"
+    with pytest.raises(UnsupportedQueryError) as refused:
+        session.sql(nights, epsilon=0.5)
+    assert "no delta for thresholds (composition = 'pure' without delta_budget). Declare CALL dp_unit('person', " in (
+        str(refused.value)
+    )
+    session.sql("CALL dp_unit('person', delta_budget := 1e-6, replace := true)")
+    assert receipt_of(session.sql(nights, epsilon=0.5)).delta > 0.0
 
 
 def test_a_unit_becomes_pure_with_the_epsilon_that_it_had(session: dpsql.Session) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import dpsql
-from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError, PolicyError
+from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError, PolicyError, UnsupportedQueryError
 from dpsql.remote.wire import error_of, error_to_json, receipt_of, to_json
 from dpsql.session import as_record
 from tests.end_to_end.prepared import with_declarations, with_own_state
@@ -223,5 +223,15 @@ def test_a_frame_may_count_epsilon() -> None:
     record = answer.attrs["dpsql"]
     assert (record["amount"], record["epsilon"], record["delta"]) == ("epsilon", 1.0, 0.0)
     assert str(record).startswith("price    epsilon 1\n")
+    keys = {"unit": unit, "epsilon": 1, "max_groups": 1, "max_rows_per_group": 1}
+    with pytest.raises(UnsupportedQueryError) as refused:
+        frame.dp.groupby("city", **keys).size()
+    assert "(composition='pure' without delta_budget). List the values of every key in public_keys=." in str(
+        refused.value
+    )
+    assert "as dpsql.unit(…, composition='pure', delta_budget=1e-6)" in str(refused.value)
+    host = dpsql.unit("host", column="host", epsilon_budget=3, composition="pure", delta_budget=1e-6)
+    frame = pd.DataFrame({"host": range(1000), "city": [number % 4 for number in range(1000)]})
+    assert frame.dp.groupby("city", **{**keys, "unit": host}).size().attrs["dpsql"]["delta"] > 0.0
     with pytest.raises(PolicyError, match=r"or composition='pure' \(counts epsilon\), not composition='laplace'"):
         dpsql.unit("guest", column="guest", epsilon_budget=3, composition="laplace")

@@ -11,9 +11,9 @@ empty lines and ``#`` begins a comment line. Directives:
     run       rows that each statement gives (declarations and what can be looked up)
     refuse    error type and, per refusal, ``code@line:column`` (or just ``@line:column`` for other errors)
 
-Settings are ``params`` (a Python literal), ``options`` (keyword arguments) and, for ``refuse``, ``declare`` (a
-statement that changes the policy for this record alone). ``cost`` and ``run`` start from a fresh session each and take
-several statements, one after each line that ends in a semicolon.
+Settings are ``params`` (a Python literal), ``options`` (keyword arguments) and, for ``refuse``, lines of ``declare``
+(a statement that changes the policy for this record alone). ``cost`` and ``run`` start from a fresh session each and
+take several statements, one after each line that ends in a semicolon.
 
 ``python -m tests.sql.golden_records`` writes what comes out now into the files; review them before you keep them.
 """
@@ -122,7 +122,7 @@ class Record:
     params: list[Scalar] | dict[str, Scalar] | None
     options: Mapping[str, Any]
     expected: tuple[str, ...]
-    declared: str = ""
+    declared: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -140,17 +140,18 @@ def _read(path: Path) -> Iterator[Record]:
             raise ValueError(f"{path.name}:{line}: unknown directive {directive!r}")
         body = block[1:]
         settings: dict[str, str] = {}
+        declared: list[str] = []
         while body and body[0].partition(" ")[0] in ("params", "options", "declare"):
             name, _, text = body.pop(0).partition(" ")
             settings[name] = text
+            declared += [text] if name == "declare" else []
         cut = body.index("----") if "----" in body else len(body)
         expected = (rest,) if directive == "refuse" else tuple(body[cut + 1 :])
         call = ast.parse(f"f({settings.get('options', '')})", mode="eval").body
         assert isinstance(call, ast.Call)
         options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
         params = ast.literal_eval(settings["params"]) if "params" in settings else None
-        declared = settings.get("declare", "")
-        yield Record(path.name, line, directive, "\n".join(body[:cut]), params, options, expected, declared)
+        yield Record(path.name, line, directive, "\n".join(body[:cut]), params, options, expected, tuple(declared))
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -250,7 +251,8 @@ class Clinic:
             yield self.session
             return
         with self.afresh() as session:
-            session.sql(record.declared)
+            for declaration in record.declared:
+                session.sql(declaration)
             yield session
 
     def _refusal(self, record: Record) -> str:

@@ -41,9 +41,7 @@ def refusals_of(clinic: Clinic, question: Question, record: Record) -> list[Refu
     """Return why a question has no plan; none if it has one, or is no SELECT."""
     with clinic.afresh() if question.declarations or record.declared else nullcontext(clinic.session) as session:
         try:
-            if record.declared:
-                session.sql(record.declared)
-            for declaration in question.declarations:
+            for declaration in (*record.declared, *question.declarations):
                 session.sql(declaration)
             statement = read_statement(question.text, record.params)
             if isinstance(statement, SelectStatement):

@@ -33,12 +33,20 @@ _HINTS = {
 _REFUSED = (
     (r"\(thresholds := false\)", "(thresholds=False)"),
     (r"dp_within_target\(.*\) goes", ".with_within_target() goes"),
+    (r"\(composition = 'pure' without delta_budget\)", "(composition='pure' without delta_budget)"),
     (
-        r"or declare CALL dp_unit\((.*), composition := 'zcdp'\) before .* is charged",
+        r"or declare CALL dp_unit\(.*, composition := 'zcdp'\) before .* is charged",
         r"or ask in a new unit, as dpsql.unit(…, composition='zcdp')",
+    ),
+    (
+        r"or declare CALL dp_unit\(.*, epsilon_budget := (.*), composition := 'pure'\) before .* is charged",
+        r"or ask in a new unit, as dpsql.unit(…, epsilon_budget=\1, composition='pure')",
     ),
 )
 """Other words than in SQL, in what a refusal says of a unit."""
+
+_WITH_DELTA = "dpsql.unit(…, composition='pure', delta_budget=1e-6)"
+"""A unit without delta_budget that has private keys, too."""
 
 _ADVICE = (
     (r"OPTIONS \(max_groups_contributed = (\d+)\)", r"groupby(…, max_groups=\1)"),
@@ -74,6 +82,8 @@ def _refusal(refusal: Refusal) -> Refusal:
     """Return a refusal in the words of pandas."""
     # to leave something out is said alike in both
     hint = refusal.hint if refusal.hint.startswith("Leave ") else _HINTS.get(refusal.code, refusal.hint)
+    if refusal.code == "public_keys_missing" and ", delta_budget := " in refusal.hint:
+        hint = f"{hint} Or ask in a new unit, as {_WITH_DELTA}."
     if refusal.hint.startswith("Write count(DISTINCT "):
         hint = "Ask for nunique_units() to count units, or take another column."
     message, hint = _replaced(_REFUSED, refusal.message), _replaced(_REFUSED, _NUMBERS.sub(_of_groupby, hint))

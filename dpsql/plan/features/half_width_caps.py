@@ -25,7 +25,8 @@ def needs_named_bounds(text: SelectText) -> bool:
 
 def check_cap(text: SelectText) -> None:
     """Note a refusal if no option says how much the half widths of a text may take, whose bounds AUTO finds."""
-    if text.options.given & _CAPS:
+    if text.options.given & _CAPS or text.owner.rules.counts_epsilon:
+        # AUTO is refused where levels are epsilons
         return
     cure = "Name bounds in place of AUTO" if has_ceiling(text) else _WITH_CAP
     things = {"target_half_width", "AUTO without max_rho"}

@@ -45,6 +45,9 @@ def check_relative_error(text: SelectText, aggregates: Mapping[str, Aggregate]) 
         aggregates: by their texts; those that were refused are missing.
 
     """
+    if text.owner.rules.counts_epsilon:
+        # the option was refused with the level
+        return
     before = len(text.refusals.found)
     # options that do not go together were refused before, without a place if they stand beside the text
     _refuse_beside(text, _known(text) - {"rho", "epsilon", "target_half_width"}, text.refusals)
@@ -70,6 +73,8 @@ def _refuse_columns(text: SelectText, aggregates: Mapping[str, Aggregate]) -> bo
 
 def goes_with_relative_error(text: SelectText) -> bool:
     """Check that a text by half widths may ask by a relative error in place of them."""
+    if text.owner.rules.counts_epsilon:
+        return False
     known = (_known(text) - {"target_half_width"}) | {"target_relative_error"}
     return not _refuse_beside(text, known, Refusals(""))
 

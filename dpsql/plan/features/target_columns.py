@@ -89,9 +89,9 @@ def options_of_target(text: SelectText) -> str:
 
 def level_in_place(text: SelectText) -> str:
     """Return the options of a level to write in place of a target: of the highest one that the text allows, if any."""
-    options = text.options
-    level = "rho = 0.1"
-    if options.max_rho is not None:
+    options, counts_epsilon = text.options, text.owner.rules.counts_epsilon
+    level = "epsilon = 0.5" if counts_epsilon else "rho = 0.1"
+    if options.max_rho is not None and not counts_epsilon:
         level = f"rho = {options.max_rho:.9g}"
     elif options.max_epsilon is not None:
         level = f"epsilon = {options.max_epsilon:.9g}"

@@ -37,10 +37,6 @@ def refused() -> list[str]:
     return lines
 
 
-_PURE = (
-    "CALL dp_unit('somebody', epsilon_budget := 3, composition := 'pure')",
-    "CALL dp_protect('pure_visits', unit := 'somebody', privacy_unit_column := 'somebody_id')",
-)
 _COUNT = "SELECT count(DISTINCT patient_id) FROM visits"
 QUERIES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any], str]] = {
     ("rho_ceiling", "a lower ceiling of the policy, or limit of the reader"): (
@@ -48,12 +44,6 @@ QUERIES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any], str]] = {
     ),
     ("refresh", "as_of an earlier version"): (
         ("CALL dp_new_version('visits', version := '2')",), {"refresh": True, "as_of": "1"}, _COUNT,
-    ),
-    ("composition = pure", "a mechanism without composition = pure"): (
-        _PURE, {"epsilon": 0.1, "mechanism": "GAUSSIAN"}, "SELECT count(*) FROM pure_visits",
-    ),
-    ("AUTO bounds", "composition = pure"): (
-        _PURE, {"epsilon": 0.1}, "SELECT sum(cost, contribution_bounds_per_group => AUTO) FROM pure_visits",
     ),
 }  # fmt: skip
 """Declarations, options and a text that meet a row which needs more than the tables and the policy of the records."""
@@ -80,7 +70,6 @@ def test_a_record_or_a_query_meets_every_row(row: Combination) -> None:
         return
     declarations, options, text = QUERIES[row.thing, row.beside[0]]
     with new_session() as session:
-        session.connection.execute("CREATE TABLE pure_visits AS SELECT patient_id AS somebody_id, cost FROM visits")
         for declaration in declarations:
             session.sql(declaration)
         with pytest.raises(dpsql.UnsupportedQueryError) as raised:
