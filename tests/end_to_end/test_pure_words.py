@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError, PolicyError
+from dpsql.mechanism.laplace import deviation_of
+from dpsql.receipts.plan_rows import LEVELS_APART
 from dpsql.remote.wire import error_of, error_to_json, receipt_of, to_json
 from dpsql.session import as_record
 from tests.end_to_end.prepared import with_declarations, with_own_state
@@ -189,6 +192,33 @@ def test_a_plan_says_epsilon(hotel: dpsql.Session) -> None:
     ]
     assert not [row for row in rows if "rho" in " ".join(row)]
     assert {("mechanism", "epsilon", "1"), ("price", "epsilon", "1")} < set(rows)
+    assert ("price", "rule", LEVELS_APART) in rows
+    (statistic,) = {value for section, _, value in rows if section == "statistic" and "epsilon = 1," in value}
+    assert statistic.endswith("lattice = 1 (to be drawn)"), "counts have noise in whole steps"
+    rows = hotel.sql("FROM dp_explain($$ SELECT count(*) AS n FROM w $$, epsilon := 1)").fetchall()
+    assert not [row for row in rows if row[:2] == ("price", "rule")]
+    assert [value for section, _, value in rows if section == "statistic" and "lattice = 9.53674316e-07" in value]
+
+
+@pytest.mark.parametrize(("epsilon", "half_width"), [(0.5, 6.0), (3.0, 1.0), (10.0, 0.0)])
+def test_whole_noise_has_no_rounding(hotel: dpsql.Session, epsilon: float, half_width: float) -> None:
+    hotel.sql("CALL dp_unit('person', epsilon_budget := 30, replace := true)")
+    receipt, _ = _asked(hotel, "SELECT count(*) AS n FROM v", epsilon=epsilon)
+    assert receipt.columns[0].sigma == pytest.approx(deviation_of(epsilon), rel=1e-5)
+    assert receipt.columns[0].half_width_95 == half_width
+    # a sum has finer steps and half of the level, and is rounded to be shown
+    text = "SELECT sum(nights, contribution_bounds_per_row => (-5, 5)) AS s FROM v"
+    receipt, _ = _asked(hotel, text, epsilon=epsilon)
+    of_sum = math.hypot(math.sqrt(2.0) * 10.0 / epsilon, math.sqrt(1.0 / 12.0))
+    assert receipt.columns[0].sigma == pytest.approx(of_sum, rel=1e-5)
+
+
+def test_a_budget_is_raised_in_epsilon(hotel: dpsql.Session) -> None:
+    with pytest.raises(PolicyError, match=r"epsilon_budget from 3 to 5\b") as caught:
+        hotel.sql("CALL dp_unit('person', epsilon_budget := 5)")
+    assert "rho" not in str(caught.value)
+    with pytest.raises(PolicyError, match="delta_budget from 1e-06 to 2e-06"):
+        hotel.sql("CALL dp_unit('person', delta_budget := 2e-6)")
 
 
 def test_levels_of_rho_are_refused(hotel: dpsql.Session) -> None:

@@ -312,9 +312,9 @@ def looser_budget(before: Unit | None, after: Unit) -> list[str]:
     if not before:
         return []
     if (before.composition, before.thresholds) == (after.composition, after.thresholds):
-        if after.thresholds:
+        if after.thresholds and after.composition != "pure":
             return looser(before, after)
-        name, most, amount = "rho_budget", before.rho_budget, _rho_budget
+        name, most, amount = f"{amount_of(after.composition)}_budget", before.rho_budget, _rho_budget
     else:
         name, most, amount = "epsilon_budget", _rho_nano(epsilon_budget(before), after), epsilon_budget
     changes = []
