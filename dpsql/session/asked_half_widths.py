@@ -120,7 +120,8 @@ class EpsilonHalfWidths(AskedHalfWidths):
 
         """
         columns = kind_of(query).columns(query)
-        are_whole = all(one.lattice % 1.0 == 0.0 for one in columns if one.half_width_95 is not None)
+        steps = [one.lattice for one in columns if one.half_width_95 is not None]
+        are_whole = all(step is not None and step % 1.0 == 0.0 for step in steps)
         return cls("target_half_width", 1.0 / _first(target), INVERSE_WIDTHS, target, query, are_whole)
 
     def part(self, value: float, requested: float, left: float, *, wider: float) -> float:  # noqa: ARG002
