@@ -152,6 +152,27 @@ def test_refusals_ask_for_less_epsilon(hotel: dpsql.Session) -> None:
         hotel.sql("SELECT count(*), sum(nights, contribution_bounds_per_row => (0, 10)) FROM v", epsilon=1e-9)
 
 
+def test_refusals_of_texts_with_parts_name_an_epsilon_that_is_granted(hotel: dpsql.Session) -> None:
+    _asked(hotel, COUNT, epsilon=1)
+    texts = [
+        "SELECT (SELECT count(*) FROM v) AS a, (SELECT count(*) FROM v WHERE nights > 3) AS b",
+        "SELECT count(*) FROM v WHERE nights > 4 UNION ALL SELECT count(*) FROM v WHERE nights > 5",
+    ]
+    with pytest.raises(BudgetError) as caught:
+        hotel.sql(texts[0], epsilon=2.5)
+    assert str(caught.value) == (
+        "the budget of privacy unit 'person' does not cover this query at epsilon = 2.5 (it costs epsilon = 2.5; left "
+        "is epsilon = 2). Ask with epsilon = 2. FROM dp_releases() lists what is free."
+    )
+    assert (caught.value.requested_epsilon, caught.value.remaining_epsilon) == (2.5, 2.0)
+    assert _asked(hotel, texts[0], epsilon=0.877)[0].charged_rho == pytest.approx(0.877)
+    assert "left is epsilon = 1.123). Ask with epsilon = 1.1. FROM" in _refusal(hotel, texts[1], epsilon=1.2)
+    assert _asked(hotel, texts[1], epsilon=1.1)[0].charged_rho == pytest.approx(1.1)
+    # a part with a level of its own would stay at it
+    inside = texts[0].replace("(SELECT", "(SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 2)", 1)
+    assert "Ask for less, or reuse a release" in _refusal(hotel, inside, epsilon=2.5)
+
+
 def test_a_budget_has_no_rho(hotel: dpsql.Session) -> None:
     _asked(hotel, "SELECT count(*) AS n FROM v", epsilon=0.5)
     (row,) = _rows(hotel, "FROM dp_budget('person')")
