@@ -84,9 +84,11 @@ class PlantedRandomness:
 
 
 def plain(value: object) -> object:
-    """Return a value as JSON: records by the names of their fields."""
+    """Return a value as JSON: records by the names of their fields, but for a receipt's "amount" if it is rho."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        # older trees have receipts without the field; records leave the default out, too
+        return {name: plain(one) for name, one in named.items() if (name, one) != ("amount", "rho")}
     if isinstance(value, Mapping):
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

@@ -188,8 +188,8 @@ class BudgetError(DpsqlError):
         analyst: str | None = None,
         amount: str = "rho",
     ) -> None:
-        self.unit, self.requested_rho, self.requested_delta = unit, requested_rho, requested_delta
-        self.remaining_rho, self.remaining_delta = remaining_rho, remaining_delta
+        self.unit, self.requested_rho, self.remaining_rho = unit, requested_rho, remaining_rho
+        self.requested_delta, self.remaining_delta = requested_delta, remaining_delta
         if analyst is not None:
             self.analyst = analyst
         if amount != self.amount:

@@ -73,6 +73,7 @@ class LaplaceMeasure(Measure):
     shows_origin: bool = False
     amount: ClassVar[str] = "epsilon"
     rises: ClassVar[bool] = False
+    in_steps: ClassVar[bool] = True
 
     def require(self, grid: Grid, sigma: float) -> None:
         """Find out that noise can be drawn. See `Measure`."""

@@ -166,6 +166,7 @@ class Measure(ABC):
         amount: word for a level in messages.
         rises: whether a higher level is made of a lower one and a fresh release at the difference of both. If not, it
             is a release of its own at its full price, and a lower level is made of one release.
+        in_steps: whether noise is a multiple of the step of a statistic's values, so that whole values stay whole.
 
     """
 
@@ -173,6 +174,7 @@ class Measure(ABC):
     shows_origin: bool
     amount: ClassVar[str] = "rho"
     rises: ClassVar[bool] = True
+    in_steps: ClassVar[bool] = False
 
     def epsilon(self, delta: float, rho: float) -> float:
         """Return the smallest epsilon of releases whose levels add up to rho; rounded up."""

@@ -89,15 +89,15 @@ def column_receipts(
             bounds = value.bounds if math.isfinite(value.bounds[1]) else None
             found.append(ColumnReceipt(name, estimate.name, bounds, None, None, None, None, statistic.lattice))
             continue
-        l2 = histogram.sum_l2(statistic)
+        interval, linf, l2 = statistic.interval, statistic.radius * frame.finer_per_group, histogram.sum_l2(statistic)
         if statistic == PRESENCE and frame.bounding.sparsity:
             # what a floor is subtracted from may all move because of a unit with one group
             l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
         largest = norms_of(value, query.groups, histogram).max(initial=0.0)
         noises = [Term(largest * one.sigma, one.step) for one in linear_noises(value.linear, noise)]
-        sigma = float(reduce(np.hypot, [*(one.sigma for one in noises), math.sqrt(rounded / 12.0)]))
+        is_whole = histogram.measure.in_steps and not any(one.step % 1.0 for one in noises)
+        sigma = float(reduce(np.hypot, [*(one.sigma for one in noises), math.sqrt((not is_whole) * rounded / 12.0)]))
         half_width = float(histogram.measure.half_width(noises, rounded, miss))
-        interval, linf = statistic.interval, statistic.radius * frame.finer_per_group
         found.append(ColumnReceipt(name, estimate.name, interval, linf, l2, sigma, half_width, statistic.lattice))
     return tuple(found)
 

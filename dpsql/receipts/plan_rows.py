@@ -28,6 +28,7 @@ from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO
 
 Row = tuple[str, str, str]
 """Section, name and value."""
+LEVELS_APART = "a level above all stored ones is a release of its own, at its full price; a lower one is free"
 
 
 def price_rows(query: PrivateQuery, offers: Iterable[Offer], beside: str = "") -> list[Row]:
@@ -44,8 +45,10 @@ def price_rows(query: PrivateQuery, offers: Iterable[Offer], beside: str = "") -
 
 def amount_rows(query: PrivateQuery, rho_nano: int, delta_units: int, beside: str = "") -> list[Row]:
     """Return the rows of a price in nano-rho and delta units, as `price_rows`."""
+    measure = histogram_of(query.first.frame).measure
     return [
-        ("price", histogram_of(query.first.frame).measure.amount, f"{rho_nano / NANO_PER_RHO:.9g}{beside}"),
+        ("price", measure.amount, f"{rho_nano / NANO_PER_RHO:.9g}{beside}"),
+        *([] if measure.rises else [("price", "rule", LEVELS_APART)]),
         ("price", "threshold delta", f"{delta_units / DELTA_UNITS_PER_ONE:.6g}"),
         ("price", "query hash", query_hash(query)),
     ]
@@ -161,6 +164,7 @@ def statistic_row(serving: Serving, offer: Offer) -> Row:
         rows = f"a row is clamped to [{least:.9g}, {most:.9g}]; "
     if cells := statistic.histogram:
         rows = f"a row is in one of {cells.count} cells of [{cells.low:.9g}, {cells.high:.9g}]; "
+    exponent = statistic.lattice_exponent if histogram.measure.in_steps else statistic.noise_exponent
     adds = f"one unit adds [{low:.9g}, {high:.9g}] to a group, recentred to ±{statistic.radius:.9g}"
     if isinstance(statistic.limit, Norm):
         less = f", less {statistic.centre:.9g} in each" if statistic.centre else ""
@@ -171,7 +175,7 @@ def statistic_row(serving: Serving, offer: Offer) -> Row:
         f"{rows}{adds}; "
         f"{histogram.measure.amount} = {level.rho_nano / NANO_PER_RHO:.9g}, "
         f"sigma = {noise_sigma(statistic, level.sigma, histogram):.9g}, "
-        f"lattice = {2.0**statistic.noise_exponent:.9g} ({source})",
+        f"lattice = {2.0**exponent:.9g} ({source})",
     )
 
 

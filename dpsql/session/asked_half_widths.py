@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.errors import DpsqlError
-from dpsql.model.private_query import HalfWidths
+from dpsql.errors import CalibrationError, DpsqlError
+from dpsql.features.half_width import TargetQuery
+from dpsql.features.kinds import kind_of
+from dpsql.model.private_query import HalfWidths, PrivateQuery
 from dpsql.receipts import level_words
 from dpsql.session.told_level import TWO_DIGITS, AskedLevel, TwoDigits
 from dpsql.sql.levels import Level
@@ -94,6 +96,59 @@ class AskedHalfWidths(AskedLevel):
         if value == self.value:
             return self.target
         return self.target.mapped(lambda width: _up(factor * width))
+
+
+@dataclass(frozen=True, slots=True)
+class EpsilonHalfWidths(AskedHalfWidths):
+    """The half widths of a question in a unit that counts epsilon, as a level.
+
+    Attributes:
+        query: the plan, which can be put at other levels.
+        are_whole: whether all columns have noise in whole steps, so that a half width is a whole number.
+
+    """
+
+    query: PrivateQuery
+    are_whole: bool
+
+    @classmethod
+    def of_query(cls, query: PrivateQuery, target: HalfWidths) -> EpsilonHalfWidths:
+        """Return the half widths of a query at their level.
+
+        Raises:
+            CalibrationError: the noise of that level cannot be drawn.
+
+        """
+        columns = kind_of(query).columns(query)
+        steps = [one.lattice for one in columns if one.half_width_95 is not None]
+        are_whole = all(step is not None and step % 1.0 == 0.0 for step in steps)
+        return cls("target_half_width", 1.0 / _first(target), INVERSE_WIDTHS, target, query, are_whole)
+
+    def part(self, value: float, requested: float, left: float, *, wider: float) -> float:  # noqa: ARG002
+        """Return the level of the half widths that an epsilon gives: prices are about proportional to levels.
+
+        Args:
+            value: a level.
+            requested: the epsilon that it costs.
+            left: the epsilon that is granted.
+            wider: not needed.
+
+        """
+        if not 0.0 < left < requested:
+            return 0.0 if left <= 0.0 < requested else value
+        asked = TargetQuery(kind_of(self.query), self.query, self._at(value))
+        try:
+            factor = asked.excess(max(1, round(asked.smallest_nano() * left / requested)))
+        except CalibrationError:
+            return 0.0
+        return min(value, 1.0 / (_first(asked.target) * factor)) if factor > 0.0 else value
+
+    def _at(self, value: float) -> HalfWidths:
+        """Return the half widths of a level; between whole numbers they have the price of the lower one."""
+        found = AskedHalfWidths._at(self, value)
+        if value == self.value or not self.are_whole:
+            return found
+        return found.mapped(lambda width: float(math.floor(width)) if width > 1.0 else width)
 
 
 def _first(target: HalfWidths) -> float:

@@ -62,8 +62,10 @@ def _level_of(query: PrivateQuery) -> AskedLevel:
     if cap is not None:
         return AskedLevel(*cap, TWO_DIGITS)
     if request.target is not None:
-        from dpsql.session.asked_half_widths import AskedHalfWidths  # noqa: PLC0415 — few queries need it
+        from dpsql.session.asked_half_widths import AskedHalfWidths, EpsilonHalfWidths  # noqa: PLC0415 — few need it
 
+        if request.amount == "epsilon":
+            return EpsilonHalfWidths.of_query(query, request.target)
         return AskedHalfWidths.of(request.target)
     if request.rho is None:
         return AskedLevel("epsilon", request.asked_epsilon, TWO_DIGITS)

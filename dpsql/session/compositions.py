@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import redefined
-from dpsql.errors import DpsqlError, ReleaseError
+from dpsql.errors import BudgetError, DpsqlError, ReleaseError
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.private_parts import (
     OfferedPart,
@@ -48,6 +48,7 @@ from dpsql.session.composition_plan import (
     waited_for,
 )
 from dpsql.session.free_texts import postpone_free_text
+from dpsql.session.granted_epsilon import with_granted_epsilon
 from dpsql.session.lookups import text_table
 from dpsql.session.part_runner import Options, Runner
 from dpsql.sql.statements import SelectStatement
@@ -183,8 +184,13 @@ class Composed:
         """
         plan, parts = self._plan, self._offered()
         for unit in plan.requests:
-            price = price_together([part for part in parts if part.unit == unit])
-            plan.state.ledger.require(unit, price, plan.reader.name)
+            price, refused = price_together([part for part in parts if part.unit == unit]), None
+            try:
+                plan.state.ledger.require(unit, price, plan.reader.name)
+            except BudgetError as error:
+                refused = error
+            if refused:
+                raise with_granted_epsilon(refused, plan)
         return parts
 
     def _offered(self) -> list[OfferedPart]:

@@ -117,7 +117,7 @@ def test_a_unit_that_changes_after_the_plan_is_not_charged_for_discrete_noise(
         return charge(ledger, *given)
 
     monkeypatch.setattr(Ledger, "charge", change_before)
-    with pytest.raises(ReleaseError, match="became exact"):
+    with pytest.raises(ReleaseError, match="became 'gaussian', which does not hold"):
         session.sql(DISCRETE)
     assert spent(session) == Spent(0, 0)
     with pytest.raises(UnsupportedQueryError, match="exact for Gaussian noise alone"):

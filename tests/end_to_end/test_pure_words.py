@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError, PolicyError, UnsupportedQueryError
+from dpsql.mechanism.laplace import deviation_of
+from dpsql.receipts.plan_rows import LEVELS_APART
 from dpsql.remote.wire import error_of, error_to_json, receipt_of, to_json
 from dpsql.session import as_record
 from tests.end_to_end.prepared import with_declarations, with_own_state
@@ -149,6 +152,27 @@ def test_refusals_ask_for_less_epsilon(hotel: dpsql.Session) -> None:
         hotel.sql("SELECT count(*), sum(nights, contribution_bounds_per_row => (0, 10)) FROM v", epsilon=1e-9)
 
 
+def test_refusals_of_texts_with_parts_name_an_epsilon_that_is_granted(hotel: dpsql.Session) -> None:
+    _asked(hotel, COUNT, epsilon=1)
+    texts = [
+        "SELECT (SELECT count(*) FROM v) AS a, (SELECT count(*) FROM v WHERE nights > 3) AS b",
+        "SELECT count(*) FROM v WHERE nights > 4 UNION ALL SELECT count(*) FROM v WHERE nights > 5",
+    ]
+    with pytest.raises(BudgetError) as caught:
+        hotel.sql(texts[0], epsilon=2.5)
+    assert str(caught.value) == (
+        "the budget of privacy unit 'person' does not cover this query at epsilon = 2.5 (it costs epsilon = 2.5; left "
+        "is epsilon = 2). Ask with epsilon = 2. FROM dp_releases() lists what is free."
+    )
+    assert (caught.value.requested_epsilon, caught.value.remaining_epsilon) == (2.5, 2.0)
+    assert _asked(hotel, texts[0], epsilon=0.877)[0].charged_rho == pytest.approx(0.877)
+    assert "left is epsilon = 1.123). Ask with epsilon = 1.1. FROM" in _refusal(hotel, texts[1], epsilon=1.2)
+    assert _asked(hotel, texts[1], epsilon=1.1)[0].charged_rho == pytest.approx(1.1)
+    # a part with a level of its own would stay at it
+    inside = texts[0].replace("(SELECT", "(SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 2)", 1)
+    assert "Ask for less, or reuse a release" in _refusal(hotel, inside, epsilon=2.5)
+
+
 def test_a_budget_has_no_rho(hotel: dpsql.Session) -> None:
     _asked(hotel, "SELECT count(*) AS n FROM v", epsilon=0.5)
     (row,) = _rows(hotel, "FROM dp_budget('person')")
@@ -189,6 +213,33 @@ def test_a_plan_says_epsilon(hotel: dpsql.Session) -> None:
     ]
     assert not [row for row in rows if "rho" in " ".join(row)]
     assert {("mechanism", "epsilon", "1"), ("price", "epsilon", "1")} < set(rows)
+    assert ("price", "rule", LEVELS_APART) in rows
+    (statistic,) = {value for section, _, value in rows if section == "statistic" and "epsilon = 1," in value}
+    assert statistic.endswith("lattice = 1 (to be drawn)"), "counts have noise in whole steps"
+    rows = hotel.sql("FROM dp_explain($$ SELECT count(*) AS n FROM w $$, epsilon := 1)").fetchall()
+    assert not [row for row in rows if row[:2] == ("price", "rule")]
+    assert [value for section, _, value in rows if section == "statistic" and "lattice = 9.53674316e-07" in value]
+
+
+@pytest.mark.parametrize(("epsilon", "half_width"), [(0.5, 6.0), (3.0, 1.0), (10.0, 0.0)])
+def test_whole_noise_has_no_rounding(hotel: dpsql.Session, epsilon: float, half_width: float) -> None:
+    hotel.sql("CALL dp_unit('person', epsilon_budget := 30, replace := true)")
+    receipt, _ = _asked(hotel, "SELECT count(*) AS n FROM v", epsilon=epsilon)
+    assert receipt.columns[0].sigma == pytest.approx(deviation_of(epsilon), rel=1e-5)
+    assert receipt.columns[0].half_width_95 == half_width
+    # a sum has finer steps and half of the level, and is rounded to be shown
+    text = "SELECT sum(nights, contribution_bounds_per_row => (-5, 5)) AS s FROM v"
+    receipt, _ = _asked(hotel, text, epsilon=epsilon)
+    of_sum = math.hypot(math.sqrt(2.0) * 10.0 / epsilon, math.sqrt(1.0 / 12.0))
+    assert receipt.columns[0].sigma == pytest.approx(of_sum, rel=1e-5)
+
+
+def test_a_budget_is_raised_in_epsilon(hotel: dpsql.Session) -> None:
+    with pytest.raises(PolicyError, match=r"epsilon_budget from 3 to 5\b") as caught:
+        hotel.sql("CALL dp_unit('person', epsilon_budget := 5)")
+    assert "rho" not in str(caught.value)
+    with pytest.raises(PolicyError, match="delta_budget from 1e-06 to 2e-06"):
+        hotel.sql("CALL dp_unit('person', delta_budget := 2e-6)")
 
 
 def test_levels_of_rho_are_refused(hotel: dpsql.Session) -> None:

@@ -267,6 +267,8 @@ def _by_epsilon(
         if not thresholds and rho_budget != before.rho_budget:
             return budgeted(before.name, epsilon, before.delta_budget, composition, thresholds=False)
         return checked(dataclasses.replace(before, rho_budget=rho_budget))
+    if composition == "pure":
+        return _pure(before.name, epsilon_budget(before), delta)
     if not (delta and 0 < delta < 1):
         raise PolicyError("delta_budget must be between 0 and 1")
     halves = not thresholds or (before.delta_threshold, before.delta_conversion) == (
@@ -312,9 +314,9 @@ def looser_budget(before: Unit | None, after: Unit) -> list[str]:
     if not before:
         return []
     if (before.composition, before.thresholds) == (after.composition, after.thresholds):
-        if after.thresholds:
+        if after.thresholds and after.composition != "pure":
             return looser(before, after)
-        name, most, amount = "rho_budget", before.rho_budget, _rho_budget
+        name, most, amount = f"{amount_of(after.composition)}_budget", before.rho_budget, _rho_budget
     else:
         name, most, amount = "epsilon_budget", _rho_nano(epsilon_budget(before), after), epsilon_budget
     changes = []
