@@ -158,6 +158,7 @@ def test_a_charge_fixes_if_a_pure_unit_has_a_delta(
     session.sql(COUNT, epsilon=0.5)
     with pytest.raises(PolicyError, match=rf"adds up: delta_budget is {said}; leave that out of the declaration"):
         session.sql(budget.format(named))
+    session.sql(f"CALL dp_unit('person', delta_budget := {declared})")
     session.sql("CALL dp_unit('person', epsilon_budget := 0.9)")
 
 
