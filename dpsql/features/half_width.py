@@ -19,7 +19,7 @@ from dpsql.errors import CalibrationError
 from dpsql.features.joint_release import joint_guarantee_of, last_of_frame, of_last_stages
 from dpsql.features.query_kind import QueryKind
 from dpsql.mechanism.calibrate import whole_nano
-from dpsql.mechanism.measure import TooHighLevelError, miss_of
+from dpsql.mechanism.measure import miss_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, HalfWidths, PrivateQuery
 from dpsql.model.query_kinds import AutoHalfWidths
@@ -86,9 +86,6 @@ class TargetQuery:
         """Return the largest half width over its target; infinite if the noise of this level cannot be drawn."""
         try:
             return max((width / most for _, width, most in self.widths(rho_nano)), default=0.0)
-        except TooHighLevelError:
-            # there surely is no noise
-            return 0.0
         except CalibrationError:
             return math.inf
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from dpsql.accounting import zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import MOST_AUTO_DRAWS, Histogram, Shares
-from dpsql.mechanism.measure import FLOAT_SLACK, Grid, Level, TooHighLevelError
+from dpsql.mechanism.measure import FLOAT_SLACK, Grid, Level
 from dpsql.mechanism.too_little import fits_window, no_room_for_imprecision, too_little
 from dpsql.mechanism.window import charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import NANO, PRESENCE, Statistic, Window
@@ -177,7 +177,7 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
     """A statistic at a level, with its noise.
 
     Raises:
-        CalibrationError: the noise is wider than can be drawn, or surely 0.
+        CalibrationError: the noise is wider than can be drawn.
 
     """
     rho, is_count = rho_nano / NANO, statistic == PRESENCE
@@ -185,14 +185,12 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
         sigma = histogram.sigma(rho) if is_count else histogram.sum_sigma(statistic, rho)
         grid = Grid(statistic.noise_exponent, statistic.lattice_exponent, histogram.shape if is_count else None)
         histogram.measure.require(grid, sigma)
-    except CalibrationError as error:
+    except CalibrationError:
         amount = histogram.measure.amount
         more = "rho or epsilon" if amount == "rho" else amount
-        asked = f"{amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups}"
-        if isinstance(error, TooHighLevelError):
-            raise TooHighLevelError(f"{asked} is too high: {error}") from None
         raise CalibrationError(
-            f"{asked} needs more noise than can be drawn; ask for more {more}, or let a unit have fewer groups or rows"
+            f"{amount} = {rho:.3g} for one statistic with max_groups = {histogram.unit_groups} needs more noise than "
+            f"can be drawn; ask for more {more}, or let a unit have fewer groups or rows"
         ) from None
     return Level(statistic, rho_nano, sigma, histogram.measure.imprecision(histogram.draws_of((statistic,)), rho))
 

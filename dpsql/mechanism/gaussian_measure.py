@@ -103,7 +103,13 @@ class GaussianMeasure(Measure):
         return _towards(held.noisy, fresh.noisy, weight)
 
     def lowered(
-        self, grid: Grid, high: Placed, low: Placed | None, rho_nano: int, source: NoiseSource
+        self,
+        grid: Grid,
+        high: Placed,
+        low: Placed | None,
+        rho_nano: int,
+        sigma: float,  # noqa: ARG002 — it follows from the level
+        source: NoiseSource,
     ) -> NoisyHistogram:
         """Return a point of the Brownian bridge between two points, or a step down from one. See `Measure`.
 

@@ -27,7 +27,6 @@ from dpsql.mechanism.measure import (
     NoisyHistogram,
     Placed,
     Term,
-    TooHighLevelError,
 )
 from dpsql.model.frame import NANO, Frame, Statistic
 from dpsql.noise.correlated_gaussian import GRID_BITS
@@ -38,10 +37,12 @@ LAW = LaplaceLaw(sensitivity=1)
 """Its level is the epsilon of one step."""
 _MOST = 64.0
 """Largest epsilon of a step that the law draws."""
-_MOST_ASKED = 600.0
-"""Largest epsilon of a step that a standard deviation tells apart from larger ones."""
+_MOST_TOLD = 600.0
+"""Largest epsilon of a step whose standard deviation is told; that of larger ones could be no float."""
 _APART = 1e-3
 """Scales of draws in a sum are taken to differ by this share at least; larger ones make half widths larger."""
+_NONE = 1e-13
+"""Standard deviation in steps below which noise is 0 but once in 10^26 draws."""
 _LEAST = 1e-100
 """Scale below which noise is none."""
 _HALVINGS = 60
@@ -77,8 +78,6 @@ class LaplaceMeasure(Measure):
 
     def require(self, grid: Grid, sigma: float) -> None:
         """Find out that noise can be drawn. See `Measure`."""
-        if _exact_epsilon(grid, sigma) > _MOST_ASKED:
-            raise TooHighLevelError("its noise is surely 0; ask for less epsilon")
         LAW.ratio(step_epsilon(grid, sigma))
 
     def draw(self, grid: Grid, sigma: float, count: int, source: NoiseSource) -> NoisyHistogram:
@@ -88,7 +87,13 @@ class LaplaceMeasure(Measure):
         return NoisyHistogram(noise << grid.shift, 0)
 
     def lowered(
-        self, grid: Grid, high: Placed, low: Placed | None, rho_nano: int, source: NoiseSource
+        self,
+        grid: Grid,
+        high: Placed,
+        low: Placed | None,
+        rho_nano: int,  # noqa: ARG002 — sigma tells the level
+        sigma: float,
+        source: NoiseSource,
     ) -> NoisyHistogram:
         """Return a step down from a point, which has the law of a fresh draw at the lower level. See `Measure`.
 
@@ -97,9 +102,8 @@ class LaplaceMeasure(Measure):
         if low:
             raise AssertionError("levels of this law are no chain")
         top, values = step_epsilon(grid, high.sigma), high.noisy.values
-        # the level of the point may be above the one that is drawn
-        level = min(top, Fraction(_exact_epsilon(grid, high.sigma)) * Fraction(rho_nano, high.rho_nano))
-        steps = LaplaceSteps(lambda zeros, entropy: LAW.step_down(zeros, top, level, entropy))
+        bottom = min(top, step_epsilon(grid, sigma))
+        steps = LaplaceSteps(lambda zeros, entropy: LAW.step_down(zeros, top, bottom, entropy))
         return NoisyHistogram(values + (source.draw(steps, len(values)) << grid.shift), 0)
 
     def epsilon(self, delta: float, rho: float) -> float:  # noqa: ARG002 — levels are epsilons
@@ -129,7 +133,10 @@ class LaplaceMeasure(Measure):
         a = e^-epsilon, and what roundings add to steps that are not whole. Of several draws it is that of continuous
         Laplace noises, and as much more as `_continuous` says.
         """
-        missed, draws = miss ** np.asarray(wider), [one for one in noises if np.any(one.sigma)] or noises[:1]
+        missed, draws = (
+            miss ** np.asarray(wider),
+            [one for one in noises if np.any(one.sigma > _NONE * one.step)] or noises[:1],
+        )
         if len(draws) == 1 and np.all(draws[0].step):
             # a multiple of a whole step is shown as it is
             rounded = roundings / 2.0 if np.any(np.mod(draws[0].step, 1.0)) else 0.0
@@ -168,11 +175,7 @@ def step_epsilon(grid: Grid, sigma: float) -> Fraction:
 
     Noise of more than `_MOST` is drawn as that: it is 0 but once in 10^27 draws.
     """
-    return Fraction(min(_MOST, _exact_epsilon(grid, sigma)))
-
-
-def _exact_epsilon(grid: Grid, sigma: float) -> float:
-    return float(epsilon_of(np.array(sigma * 2.0**-grid.lattice_exponent)))
+    return Fraction(min(_MOST, float(epsilon_of(np.array(sigma * 2.0**-grid.lattice_exponent)))))
 
 
 def whole_half_width(term: Term, miss: Floats | float) -> Floats:
@@ -268,7 +271,7 @@ class LaplaceHistogram(Histogram):
     def sum_sigma(self, statistic: Statistic, rho: float) -> float:
         """Return the standard deviation of discrete Laplace noise at a level, rounded up; of a count, too."""
         steps = self.unit_groups * statistic.radius_steps
-        return deviation_of(rho / steps) * 2.0**statistic.lattice_exponent * FLOAT_SLACK
+        return deviation_of(min(_MOST_TOLD, rho / steps)) * 2.0**statistic.lattice_exponent * FLOAT_SLACK
 
     def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:  # noqa: ARG002 — levels are epsilons
         """Return the level of a query."""

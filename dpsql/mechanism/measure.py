@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.accounting.composition import CONVERSIONS, Composition
-from dpsql.errors import CalibrationError
 from dpsql.model.frame import Statistic
 from dpsql.noise.entropy import NoiseSource
 
@@ -149,10 +148,6 @@ class Placed:
     noisy: NoisyHistogram
 
 
-class TooHighLevelError(CalibrationError):
-    """A level is so high that its standard deviation is 0, or tells nothing of the level."""
-
-
 class Measure(ABC):
     """The law of the noise of all statistics of a frame, and what its levels cost.
 
@@ -230,11 +225,20 @@ class Measure(ABC):
 
     @abstractmethod
     def lowered(
-        self, grid: Grid, high: Placed, low: Placed | None, rho_nano: int, source: NoiseSource
+        self, grid: Grid, high: Placed, low: Placed | None, rho_nano: int, sigma: float, source: NoiseSource
     ) -> NoisyHistogram:
         """Return the point at a level below ``high``, and above ``low`` where there is one.
 
         *Guarantee*: post-processing of points that were paid for. *Shapes*: both over the same keys.
+
+        Args:
+            grid: of the values.
+            high: the point above.
+            low: the point below; None where there is none.
+            rho_nano: the level.
+            sigma: standard deviation of each key's own noise at that level.
+            source: of the noise.
+
         """
 
     @abstractmethod

@@ -122,7 +122,7 @@ def new_point(source: PointSource, step: Draw | Lowering, release_nano: int = 0)
         high, *low = (source.placed(one.rho_nano, one.release_rho_nano) for one in step.neighbours)
         grid = Grid(statistic.noise_exponent, statistic.lattice_exponent, counts.shape if counts else None)
         lower = low[0] if low else None
-        noisy = source.measure.lowered(grid, high, lower, step.level.rho_nano, source.noise_source)
+        noisy = source.measure.lowered(grid, high, lower, step.level.rho_nano, step.level.sigma, source.noise_source)
         stems_from = release_nano or high.rho_nano
     return Point(
         statistic_hash=source.statistic_hash,

@@ -126,7 +126,7 @@ def _made(point: Point, count: int, earlier: dict[int, Placed], measure: Measure
     above, below = [one for one in sorted(earlier) if one > level], [one for one in sorted(earlier) if one < level]
     if above:
         low = earlier[below[-1]] if below else None
-        noisy = measure.lowered(grid, earlier[above[0]], low, level, source)
+        noisy = measure.lowered(grid, earlier[above[0]], low, level, point.sigma, source)
     elif below:
         fresh_nano = level - below[-1]
         sigma = point.sigma * math.sqrt(level / fresh_nano)

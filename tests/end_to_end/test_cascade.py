@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,6 @@ from dpsql.mechanism.measure import Grid, NoisyHistogram, Placed
 from dpsql.mechanism.window import FREE_LEVELS, free_level, grid
 from dpsql.model.frame import Window
 from dpsql.noise.correlated_gaussian import MOST_RISES, TAU_LOSS, rounding_loss
-from dpsql.noise.entropy import NoiseSource
 from dpsql.state import DELTA_UNITS_PER_ONE
 from tests.end_to_end.cities import (
     BY_THRESHOLD,
@@ -337,10 +337,8 @@ def forgetful_rise(measure: GaussianMeasure, held: Placed, fresh: Placed) -> Noi
     return RISEN(measure, dataclasses.replace(held, rho_nano=fresh.rho_nano), fresh)
 
 
-def blind_bridge(
-    measure: GaussianMeasure, grid: Grid, high: Placed, _: Placed | None, rho_nano: int, source: NoiseSource
-) -> NoisyHistogram:
-    return LOWERED(measure, grid, high, None, rho_nano, source)
+def blind_bridge(measure: GaussianMeasure, grid: Grid, high: Placed, _: Placed | None, *of: Any) -> NoisyHistogram:
+    return LOWERED(measure, grid, high, None, *of)
 
 
 FAULTS: dict[str, Callable[..., NoisyHistogram]] = {"risen": forgetful_rise, "lowered": blind_bridge}

@@ -112,7 +112,10 @@ def _cascade(seed: int, draws: int = DRAWS) -> tuple[Values, Values, Values]:
     grid, exact = Grid(PRESENCE.noise_exponent, PRESENCE.lattice_exponent), np.arange(draws) % 1_000
     sigma = histogram.sigma(HIGH)
     high = Placed(round(HIGH * NANO), sigma, histogram.draw(exact, 0, sigma, source))
-    middle, low = (LAPLACE_MEASURE.lowered(grid, high, None, round(one * NANO), source) for one in (MIDDLE, LOW))
+    middle, low = (
+        LAPLACE_MEASURE.lowered(grid, high, None, round(one * NANO), histogram.sigma(one), source)
+        for one in (MIDDLE, LOW)
+    )
     noises = [((one.values >> grid.shift) - exact).astype(np.int64) for one in (high.noisy, middle, low)]
     return noises[0], noises[1], noises[2]
 
@@ -159,8 +162,8 @@ def test_a_step_down_by_a_wrong_level_is_caught(monkeypatch: pytest.MonkeyPatch)
     lowered = laplace.LaplaceMeasure.lowered
 
     def off(measure: laplace.LaplaceMeasure, grid: Grid, high: Placed, low: Placed | None, *of: Any) -> NoisyHistogram:
-        rho_nano, source = of
-        return lowered(measure, grid, high, low, rho_nano * 49 // 50, source)
+        rho_nano, sigma, source = of
+        return lowered(measure, grid, high, low, rho_nano, sigma * 1.02, source)
 
     monkeypatch.setattr(laplace.LaplaceMeasure, "lowered", off)
     assert min(_cascade_p_values(8)) < CAUGHT
@@ -171,9 +174,8 @@ def test_a_lower_level_that_is_drawn_afresh_is_caught(monkeypatch: pytest.Monkey
     measure = laplace.LaplaceMeasure
 
     def afresh(own: laplace.LaplaceMeasure, grid: Grid, high: Placed, _: Placed | None, *of: Any) -> NoisyHistogram:
-        rho_nano, source = of
+        _, sigma, source = of
         exact = np.arange(len(high.noisy.values)) % 1_000 << grid.shift
-        sigma = LaplaceHistogram(name="laplace", unit_groups=1, draws=0, sum_draws=0).sigma(rho_nano / NANO)
         return NoisyHistogram(exact + measure.draw(own, grid, sigma, len(exact), source).values, 0)
 
     monkeypatch.setattr(measure, "lowered", afresh)

@@ -35,11 +35,11 @@ def test_a_rise_averages_values_and_floor_by_their_levels() -> None:
 
 def test_a_bridge_lies_between_its_neighbours_and_a_fall_at_the_one_above() -> None:
     high, low = placed(4 * 10**8, [100, 0, -8], 40), placed(10**8, [200, 0, 8], 80)
-    middle = GAUSSIAN.lowered(GRID, high, low, 2 * 10**8, NoNoise())
+    middle = GAUSSIAN.lowered(GRID, high, low, 2 * 10**8, HISTOGRAM.sigma(0.2), NoNoise())
     # (rho_l / rho - rho_l / rho_h) / (1 - rho_l / rho_h) = (1/2 - 1/4) / (3/4)
     assert middle.values * STEP == pytest.approx([100 + 100 / 3, 0, -8 + 16 / 3], abs=1e-5)
     assert middle.floor * STEP == pytest.approx(40 + 40 / 3, abs=1e-5)
-    below = GAUSSIAN.lowered(GRID, high, None, 10**8, NoNoise())
+    below = GAUSSIAN.lowered(GRID, high, None, 10**8, HISTOGRAM.sigma(0.1), NoNoise())
     assert below.values.tolist() == high.noisy.values.tolist()
 
 
@@ -51,7 +51,7 @@ def own_and_floor_p(scale: float) -> float:
 
     source = FaultyNoise(SeededEntropy(3), {CorrelatedGaussian: scaled})
     high = placed(2 * 10**9, [0, 0, 0], 0)
-    found = [GAUSSIAN.lowered(GRID, high, None, 5 * 10**8, source) for _ in range(3000)]
+    found = [GAUSSIAN.lowered(GRID, high, None, 5 * 10**8, HISTOGRAM.sigma(0.5), source) for _ in range(3000)]
     own = HISTOGRAM.sigma(0.5) ** 2 - HISTOGRAM.sigma(2.0) ** 2
     differences = np.array([(one.values[0] - one.values[1]) * STEP for one in found])
     counts = np.array([(one.values[2] + one.floor) * STEP for one in found])
