@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 import dpsql
@@ -37,6 +40,15 @@ def declare(session: dpsql.Session, epsilon: float) -> None:
     session.sql(f"CALL dp_unit('person', epsilon_budget := {epsilon}, composition := 'pure')")
     for statement in DECLARED:
         session.sql(statement)
+
+
+@contextmanager
+def declared_cities() -> Iterator[dpsql.Session]:
+    """Lend a session with the tables, whose unit has an epsilon of 1."""
+    with dpsql.connect(threads=1) as session:
+        session.connection.execute(TABLES)
+        declare(session, 1.0)
+        yield session
 
 
 def spent(session: dpsql.Session) -> tuple[int, int]:

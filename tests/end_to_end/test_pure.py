@@ -17,7 +17,7 @@ import pytest
 import dpsql
 from dpsql.errors import BudgetError, UnsupportedQueryError
 from tests.end_to_end.prepared import with_own_state
-from tests.end_to_end.pure_cities import COUNT, FROM, KEYS, TABLES, declare, receipt_of, spent, told
+from tests.end_to_end.pure_cities import COUNT, FROM, KEYS, TABLES, declare, declared_cities, receipt_of, spent, told
 from tests.noise_sources import seeded_noise
 
 ROOT = Path(__file__).parents[2]
@@ -25,9 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def prepared() -> Iterator[dpsql.Session]:
-    with dpsql.connect(threads=1) as session:
-        session.connection.execute(TABLES)
-        declare(session, 1.0)
+    with declared_cities() as session:
         yield session
 
 

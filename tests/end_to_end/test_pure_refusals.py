@@ -10,15 +10,13 @@ import pytest
 import dpsql
 from dpsql.errors import BudgetError, DpsqlError, PolicyError, UnsupportedQueryError
 from tests.end_to_end.prepared import with_own_state
-from tests.end_to_end.pure_cities import COUNT, FROM, TABLES, declare, receipt_of, spent
+from tests.end_to_end.pure_cities import COUNT, FROM, declared_cities, receipt_of, spent
 from tests.noise_sources import seeded_noise
 
 
 @pytest.fixture(scope="module")
 def prepared() -> Iterator[dpsql.Session]:
-    with dpsql.connect(threads=1) as session:
-        session.connection.execute(TABLES)
-        declare(session, 1.0)
+    with declared_cities() as session:
         yield session
 
 
