@@ -230,13 +230,20 @@ class Age:
         """Look at the stamps. A refusal names all that contradicts the file, because all is accepted together."""
         found = self._find()
         if any(kind in found.kinds for kind in kinds):
+            # another thread may have paired both after this one read the database
+            found = self._find()
+            self._refuse(found, kinds)
+        return found
+
+    def _refuse(self, found: Finding, kinds: Sequence[str]) -> None:
+        """Refuse what was found if it has one of some kinds of contradictions."""
+        if any(kind in found.kinds for kind in kinds):
             texts = [[text.format(charge=charge) for text in _REASONS[kind]] for kind, charge in found.kinds.items()]
             reasons, cures, effects = (list(column) for column in zip(*texts, strict=True))
             raise StateError.of_age(
                 f"{self._path} {', and '.join(reasons)}; nothing was charged. {'. '.join(cures)}. "
                 f"Only if that is lost: CALL dp_accept_state(), and {', and '.join(effects)}"
             )
-        return found
 
     def _find(self) -> Finding:
         """Compare the stamps with the state file. They are read first: the file only grows meanwhile."""

@@ -15,7 +15,7 @@ from dpsql.mechanism.registry import MECHANISMS
 from dpsql.model.private_query import OPTION_NAMES
 from dpsql.sql.clauses import INTERVAL_FUNCTIONS, NAMED_ARGUMENTS, UNBOUNDED_FUNCTIONS, WITHIN_TARGET, Clauses
 from dpsql.sql.options import _WORDS
-from tests.end_to_end.kind_questions import IN_ZCDP, PROTECTED, Asked, Question
+from tests.end_to_end.kind_questions import IN_PURE, IN_ZCDP, PROTECTED, Asked, Question
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,11 @@ OPTIONS: Mapping[str, Case] = {
         needs_numbers=True,
     ),
     "mechanism = KEYS_FIRST": _mechanism("KEYS_FIRST"),
+    "mechanism = LAPLACE": replace(
+        _option(lambda asked: asked.receipt.mechanism == "laplace", "rho", mechanism="LAPLACE", epsilon=1.0),
+        declared=(IN_PURE,),
+        words=("mechanism", "composition = 'pure'", "counts epsilon"),
+    ),
     "top_k": _option(lambda asked: asked.says("only the 3 largest groups"), top_k=3),
     "rho_window": _option(lambda asked: abs(asked.receipt.rho / asked.was.rho - 1) > 0.01, rho_window=(0.01, 40.0)),
     "rho_ceiling": _option(lambda asked: asked.receipt.charged_rho > 1.5 * asked.was.charged_rho, rho_ceiling=2.0),

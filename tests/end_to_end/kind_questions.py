@@ -24,6 +24,7 @@ PROTECTED = (
     "max_rows_per_group := 4, version := '1', coverage := "
 )
 UNIT = "CALL dp_unit('patient', rho_budget := 1000, delta_threshold := 0.2, delta_conversion := 1e-3"
+IN_PURE = "CALL dp_unit('patient', epsilon_budget := 100, delta_budget := 0.2, composition := 'pure', replace := TRUE)"
 IN_ZCDP = f"{UNIT}, composition := 'zcdp', replace := TRUE)"
 DECLARED = (
     f"{UNIT})",

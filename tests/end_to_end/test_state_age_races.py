@@ -15,6 +15,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.engine.age_table import AgeTable
 from dpsql.errors import EngineError, StateError
 from dpsql.state.age import Age
 from tests.end_to_end.test_state_age import (
@@ -350,3 +351,26 @@ def test_a_stamp_that_root_writes_has_the_owner_of_the_folder(unstamped: Path) -
     os.chown(age_of(unstamped).parent, 65534, 65534)
     ask(unstamped, 2, read_only=True)
     assert age_of(unstamped).stat().st_uid == 65534
+
+
+def test_a_thread_that_pairs_during_a_look_is_no_other_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look reads the database before another thread stamps it, and the file after."""
+    with dpsql.connect(tmp_path / "clinic.duckdb") as session:
+        session.connection.execute(ROWS)
+        session.sql(PROTECT)
+        age, find = session._access.read().ledger._age, AgeTable.read
+        looks = []
+
+        def overtaken(beside: AgeTable, home: Any) -> Any:
+            row = find(beside, home)
+            looks.append(row)
+            if len(looks) == 1:
+                age.require()
+            return row
+
+        monkeypatch.setattr(AgeTable, "read", overtaken)
+        age.require()
+        assert looks[0] is None
+        assert looks[-1] is not None
