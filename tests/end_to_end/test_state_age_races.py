@@ -361,7 +361,8 @@ def test_a_thread_that_pairs_during_a_look_is_no_other_database(
         session.connection.execute(ROWS)
         session.sql(PROTECT)
         age, find = session._access.read().ledger._age, AgeTable.read
-        looks = []
+        looks: list[Any] = []
+        assert age is not None
 
         def overtaken(beside: AgeTable, home: Any) -> Any:
             row = find(beside, home)
