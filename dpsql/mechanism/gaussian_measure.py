@@ -184,9 +184,9 @@ class GaussianMeasure(Measure):
 
 
 GAUSSIAN = GaussianMeasure("gaussian")
-"""Of Gaussian noise, exact."""
+"""Measure of Gaussian noise, exact."""
 ZCDP = GaussianMeasure("zcdp")
-"""Of releases that are zCDP at their levels, which holds for all of them together."""
+"""Measure of releases that are zCDP at their levels; it holds for all of them together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +230,7 @@ class GaussianHistogram(Histogram):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledHistogram(GaussianHistogram):
-    """What holds for every mechanism whose cost is read off one `Profile`, with a threshold or without.
+    """Mechanism whose cost is read off one `Profile`, with a threshold or without.
 
     Without a threshold every key is shown, and what is left is the Gaussian mechanism at the profile's distance.
     """
@@ -262,7 +262,7 @@ class ProfiledHistogram(GaussianHistogram):
         return threshold_to_compare(smallest_query_threshold(profile, epsilon, delta), self.shape.correlation)
 
     def threshold_delta(self, sigma: float, tau: float | None) -> float:
-        """What the ledger adds beside rho."""
+        """Return the delta that the ledger adds beside rho."""
         return 0.0 if tau is None else self.profile(sigma).threshold_delta(effective_tau(tau, self.shape.correlation))
 
     def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:

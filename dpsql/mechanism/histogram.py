@@ -111,7 +111,7 @@ class Sequences(Factorised):
 
 
 MOST_AUTO_DRAWS = 16
-"""Most draws of histograms that AUTO chooses by which one unit touches in one query."""
+"""Draws in histograms, by which AUTO chooses, that one unit touches in one query at most."""
 MOST_DRAWN = 128
 """Draws that a point may be an average of."""
 
@@ -178,7 +178,7 @@ class Histogram(ABC):
 
     @abstractmethod
     def sum_sigma(self, statistic: Statistic, rho: float) -> float:
-        """The same of each key's noise on another statistic, in its units, rounded up."""
+        """Return the standard deviation of each key's noise on a statistic at a level, in its units, rounded up."""
 
     def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:  # noqa: ARG002 — of a joint analysis
         """Largest rho of a query of which its parts get these shares, rounded down."""
@@ -188,7 +188,7 @@ class Histogram(ABC):
     def guarantee(
         self, levels: tuple[Level, ...], tau: float | None, delta: float, auto_nano: int
     ) -> tuple[float, float]:
-        """(epsilon, delta) of one release of these levels together, both rounded up.
+        """Return epsilon and delta of one release of these levels together, both rounded up.
 
         Args:
             levels: the presence count first.
@@ -207,7 +207,7 @@ class Histogram(ABC):
         return None
 
     def threshold_delta(self, sigma: float, tau: float | None) -> float:  # noqa: ARG002
-        """What the ledger adds beside rho, rounded up; 0 where no key hides."""
+        """Return the delta that the ledger adds beside the level, rounded up; 0 where no key hides."""
         return 0.0
 
     def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:

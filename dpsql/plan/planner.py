@@ -188,7 +188,7 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     if rows.asked or (by_set[0] and "other_group" in asked):
         # AUTO may not go with the text although there is no frame yet
         known = asked | (things_of(by_set[0]) if by_set[0] else set())
-        known |= that_hold({"AUTO bounds": rows.asked, "composition = pure": text.owner.rules.composition == "pure"})
+        known |= that_hold({"AUTO bounds": rows.asked, "composition = pure": text.owner.rules.counts_epsilon})
         refuse_combinations({"AUTO bounds", "other_group"}, known, text.clauses.select[0], refusals)
     refusals.raise_if_any()
     check_private_parts(private_parts, select.calls, text.relation.schema.columns, text.environment, refusals)

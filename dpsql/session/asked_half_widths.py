@@ -64,18 +64,8 @@ class AskedHalfWidths(AskedLevel):
         """Return the half widths of a level as they are written in a query."""
         return level_words.half_width_option(self._at(value))
 
-    def part(self, value: float, requested: float, left: float, *, wider: float) -> float:  # noqa: ARG002 — a delta changes no half width
-        """Return about the level that costs a rho: the square of a half width is about one over rho.
-
-        Args:
-            value: a level.
-            requested: the rho that it costs.
-            left: the rho that is granted.
-            wider: not needed.
-
-        """
-        if not 0.0 < left < requested:
-            return 0.0 if left <= 0.0 < requested else value
+    def _part(self, value: float, requested: float, left: float, wider: float) -> float:  # noqa: ARG002 — a delta changes no half width
+        """Return about the level that costs less: the square of a half width is about one over rho."""
         return value * math.sqrt(left / requested)
 
     def refusal(self, error: DpsqlError, most: float | None, beside: Sequence[str]) -> DpsqlError:
@@ -124,18 +114,8 @@ class EpsilonHalfWidths(AskedHalfWidths):
         are_whole = all(step is not None and step % 1.0 == 0.0 for step in steps)
         return cls("target_half_width", 1.0 / _first(target), INVERSE_WIDTHS, target, query, are_whole)
 
-    def part(self, value: float, requested: float, left: float, *, wider: float) -> float:  # noqa: ARG002
-        """Return the level of the half widths that an epsilon gives: prices are about proportional to levels.
-
-        Args:
-            value: a level.
-            requested: the epsilon that it costs.
-            left: the epsilon that is granted.
-            wider: not needed.
-
-        """
-        if not 0.0 < left < requested:
-            return 0.0 if left <= 0.0 < requested else value
+    def _part(self, value: float, requested: float, left: float, wider: float) -> float:  # noqa: ARG002
+        """Return the level of the half widths that an epsilon gives: prices are about proportional to levels."""
         asked = TargetQuery(kind_of(self.query), self.query, self._at(value))
         try:
             factor = asked.excess(max(1, round(asked.smallest_nano() * left / requested)))

@@ -68,19 +68,24 @@ class AskedLevel:
         return f"{self.name} = {value:.9g}"
 
     def part(self, value: float, requested: float, left: float, *, wider: float) -> float:
-        """Return about the level that costs a rho, from another level and what it costs.
-
-        Epsilon is about rho + 2 sqrt(rho c), where c is about log(1 / delta).
+        """Return about the level that costs what is granted, from another level and what it costs.
 
         Args:
             value: a level.
-            requested: the rho that it costs.
-            left: the rho that is granted.
-            wider: how much larger c is at the delta that is granted.
+            requested: the amount that it costs.
+            left: the amount that is granted.
+            wider: logarithm of how much smaller the delta is that is granted.
 
         """
         if not 0.0 < left < requested:
             return 0.0 if left <= 0.0 < requested else value
+        return self._part(value, requested, left, wider)
+
+    def _part(self, value: float, requested: float, left: float, wider: float) -> float:
+        """Return about the level that costs less than another one.
+
+        Epsilon is about rho + 2 sqrt(rho c), where c is about log(1 / delta).
+        """
         if not self._is_epsilon:
             return value * left / requested
         c = max(value - requested, 0.0) ** 2 / (4.0 * requested) + wider
