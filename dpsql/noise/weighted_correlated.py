@@ -62,7 +62,7 @@ class WeightedCorrelatedGaussian:
         for place, sigma in enumerate(sigmas.tolist()):
             of_sigma = np.flatnonzero(places == place)
             drawn[of_sigma] = RoundedGaussian(sigma * steps).draw(len(of_sigma), entropy)
-        return drawn + RoundedGaussian(self.common * steps).draw(1, entropy)[0]
+        return drawn + int(RoundedGaussian(self.common * steps).draw(1, entropy)[0])
 
 
 def with_few_values(sigmas: Floats) -> Floats:
@@ -77,4 +77,4 @@ def with_few_values(sigmas: Floats) -> Floats:
     powers = np.minimum(powers, int(math.log2(MOST_SIGMA)) * VALUES_PER_DOUBLING)
     whole, part = np.divmod(powers, VALUES_PER_DOUBLING)
     # powers of two are exact, so that a part has one value in all doublings
-    return np.ldexp(np.exp2(part / VALUES_PER_DOUBLING), whole)
+    return np.asarray(np.ldexp(np.exp2(part / VALUES_PER_DOUBLING), whole))
