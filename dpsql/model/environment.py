@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 from sqlglot import exp
 
 from dpsql.errors import SchemaError
-from dpsql.model.frame import Places, PublicKeys
-from dpsql.model.rows import ListedRows
+from dpsql.model.frame import Places
+from dpsql.model.rows import ListedRows, PublicKeys
 from dpsql.model.table_rules import TableRules
 from dpsql.operations.dialect import span_of
 

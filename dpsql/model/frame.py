@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpsql.model.cells import Cells
-from dpsql.model.rows import Key, ListedRows, Rows, RowsSql
+from dpsql.model.rows import Key, PublicKeys, Rows, RowsSql
 from dpsql.model.statistic_kinds import COVERED_KINDS, SUM_KINDS, StatisticKind
 
 NANO = 10**9
@@ -34,29 +34,6 @@ WEIGHT_BITS = 20
 SUM_LATTICE_BITS = 24
 """A sum's lattice splits the final interval of one unit in one group into 2**24 to 2**25 steps, and where several rows
 are added into up to 2**8 times as many (`sums.sum_steps`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublicKeys:
-    """The columns (table, column) whose public lists make the keys, with lengths, a digest, and where NULL is listed.
-
-    Each list has a digest of its own, by which the state file know it.
-
-    Keys are all combinations, in the order of their values, the last column's changing fastest. Keys of public rows in
-    the text are one list, of the combinations that these rows have.
-    """
-
-    columns: tuple[tuple[str, str], ...]
-    lengths: tuple[int, ...]
-    digest: str
-    with_null: tuple[bool, ...]
-    list_digests: tuple[str, ...] = ()
-    rows: ListedRows | None = None
-
-    @property
-    def count(self) -> int:
-        """How many keys there are."""
-        return math.prod(self.lengths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 BINS = "bins of the text"
@@ -139,3 +140,26 @@ class ListedRows:
         """Return the name by which the state file knows the list of keys, in place of a table and its column."""
         where = f" WHERE {' AND '.join(self.filters)}" if self.filters else ""
         return self.identity, f"{', '.join(self.keys)}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKeys:
+    """The columns (table, column) whose public lists make the keys, with lengths, a digest, and where NULL is listed.
+
+    Each list has a digest of its own, by which the state file know it.
+
+    Keys are all combinations, in the order of their values, the last column's changing fastest. Keys of public rows in
+    the text are one list, of the combinations that these rows have.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    lengths: tuple[int, ...]
+    digest: str
+    with_null: tuple[bool, ...]
+    list_digests: tuple[str, ...] = ()
+    rows: ListedRows | None = None
+
+    @property
+    def count(self) -> int:
+        """How many keys there are."""
+        return math.prod(self.lengths)

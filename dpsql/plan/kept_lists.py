@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dpsql.model.frame import PublicKeys
-from dpsql.model.rows import Key, ListedRows
+from dpsql.model.rows import Key, ListedRows, PublicKeys
 from dpsql.operations.dialect import to_sql
 from dpsql.sql.source.sources import SelectText
 

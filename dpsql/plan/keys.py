@@ -12,10 +12,9 @@ from sqlglot import exp
 
 from dpsql.model.combinations import COMBINATIONS
 from dpsql.model.environment import things_without, types_of
-from dpsql.model.frame import PublicKeys
 from dpsql.model.private_query import OPTION_NAMES, Buckets, EachKey
 from dpsql.model.refusals import refuse_combinations
-from dpsql.model.rows import BINS, Key
+from dpsql.model.rows import BINS, Key, PublicKeys
 from dpsql.operations import blanks
 from dpsql.operations.dialect import span_of, text_literal, to_sql, unquoted
 from dpsql.plan.features.buckets import BucketParts, bucket_groups, bucket_ordering, take_apart

@@ -10,10 +10,10 @@ from functools import partial
 from sqlglot import exp
 
 from dpsql.model.estimates import UNITS, RunningSum
-from dpsql.model.frame import KEYS_FIRST, PRESENCE, Frame, Norm, PublicKeys, Statistic
+from dpsql.model.frame import KEYS_FIRST, PRESENCE, Frame, Norm, Statistic
 from dpsql.model.private_query import NO_BOUNDS, AutoBounds
 from dpsql.model.refusals import refuse_combinations, that_hold
-from dpsql.model.rows import Key
+from dpsql.model.rows import Key, PublicKeys
 from dpsql.model.statistic_kinds import APART_KINDS, DISTINCT_KINDS
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, read_aggregate

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import PolicyError, SchemaError
-from dpsql.model.frame import PublicKeys
-from dpsql.model.rows import BINS, ListedRows
+from dpsql.model.rows import BINS, ListedRows, PublicKeys
 from dpsql.operations.row_sql import one_spelling, total_condition_sql, total_sql
 from dpsql.state import Domain, Policy, ReleaseHistory
 

@@ -14,9 +14,9 @@ from sqlglot import exp
 
 from dpsql.model.combinations import Known
 from dpsql.model.estimates import RunningSum, RunningTotal, Sum
-from dpsql.model.frame import Ordering, PublicKeys
+from dpsql.model.frame import Ordering
 from dpsql.model.refusals import refuse_combinations
-from dpsql.model.rows import Key
+from dpsql.model.rows import Key, PublicKeys
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate, read_aggregate
 from dpsql.plan.aggregates.registry import BY_NAME

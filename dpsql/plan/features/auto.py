@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from dpsql.model.frame import Bounding, Frame, PublicKeys, Statistic
+from dpsql.model.frame import Bounding, Frame, Statistic
 from dpsql.model.private_query import AutoGroups, FoundBounds, FrameQuery
+from dpsql.model.rows import PublicKeys
 
 MOST_GROUPS = 1024
 """Most groups that AUTO chooses for private keys: more need noise so wide that they should be named."""

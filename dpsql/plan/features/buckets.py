@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.model.frame import Ordering, PublicKeys
+from dpsql.model.frame import Ordering
 from dpsql.model.private_query import Buckets
 from dpsql.model.refusals import refuse_combinations
-from dpsql.model.rows import Key
+from dpsql.model.rows import Key, PublicKeys
 from dpsql.operations.dialect import to_sql, written
 from dpsql.plan.aggregates.running_totals import LONGEST_SEQUENCE
 from dpsql.plan.features.declared_keys import declare_or_leave

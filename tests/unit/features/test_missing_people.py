@@ -17,8 +17,8 @@ from dpsql.bound.coverage import BUCKETS, CORNERS, PLACES, most_left
 from dpsql.features import target_missing as missing_people  # MERGED
 from dpsql.features.target_missing import ERROR, missing_weights, most_missing
 from dpsql.mechanism.gaussian_measure import GAUSSIAN
-from dpsql.model.frame import PRESENCE, Bounding, Frame, PublicKeys
-from dpsql.model.rows import Key, Rows, RowsSql
+from dpsql.model.frame import PRESENCE, Bounding, Frame
+from dpsql.model.rows import Key, PublicKeys, Rows, RowsSql
 from tests.other_laws import LAPLACE
 
 Floats = npt.NDArray[np.float64]

@@ -11,10 +11,10 @@ import pytest
 from dpsql.features.target_missing import Missing
 from dpsql.features.target_rule import upper_quantile
 from dpsql.model.estimates import UNITS, Estimate, Linear, Ratio, Sum, ValueBounds
-from dpsql.model.frame import NANO, PRESENCE, Bounding, Frame, PublicKeys, Statistic
+from dpsql.model.frame import NANO, PRESENCE, Bounding, Frame, Statistic
 from dpsql.model.private_query import EachKey, Finish, FrameQuery, OutputColumn, Request
 from dpsql.model.query_kinds import RelativeError
-from dpsql.model.rows import Key, Rows, RowsSql
+from dpsql.model.rows import Key, PublicKeys, Rows, RowsSql
 from dpsql.release.left_out import HIGH, LeftOut
 from tests.target_walks import COSTS, Groups
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpsql.model.frame import Bounding, Frame, PublicKeys, Sparsity
-from dpsql.model.rows import Key, Rows, RowsSql
+from dpsql.model.frame import Bounding, Frame, Sparsity
+from dpsql.model.rows import Key, PublicKeys, Rows, RowsSql
 
 
 def frame(
