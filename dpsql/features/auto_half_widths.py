@@ -41,8 +41,9 @@ from dpsql.mechanism.calibrate import Calibration, calibrate, levels_of
 from dpsql.mechanism.measure import miss_of
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
+from dpsql.model.half_widths import HalfWidths
 from dpsql.model.identity import query_hash
-from dpsql.model.private_query import FrameQuery, HalfWidths
+from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import AutoHalfWidths
 from dpsql.receipts import level_words, words
 from dpsql.receipts.offer_receipt import make_receipt

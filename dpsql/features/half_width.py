@@ -21,7 +21,8 @@ from dpsql.features.query_kind import QueryKind
 from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.measure import miss_of
 from dpsql.model.frame import NANO
-from dpsql.model.private_query import FrameQuery, HalfWidths, PrivateQuery
+from dpsql.model.half_widths import HalfWidths
+from dpsql.model.private_query import FrameQuery, PrivateQuery
 from dpsql.model.query_kinds import AutoHalfWidths
 from dpsql.receipts import level_words, words
 from dpsql.receipts.offer_receipt import may_have_threshold

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.accounting.weighted_correlated import Variances, most_keys, with_best_common
-from dpsql.noise.weighted_correlated import with_few_values
+from dpsql.noise.weighted_correlated import MOST_SIGMA, with_few_values
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
@@ -71,12 +71,15 @@ def choose_keys(released: Floats, variances: Variances, goal: Goal, rho: float) 
         rho: the level that the second release costs.
 
     Returns:
-        The most of the largest keys that rho pays for, at variances that cost rho. None if it pays for no key.
+        The most of the largest keys that rho pays for, at variances that cost rho. If it pays for no key, the largest
+        one with the variance that rho pays for. None if no count is larger than its margin.
 
     """
     order, sizes = largest_keys(released, variances, goal)
-    count = most_keys((sizes / (ROOM * goal.sigmas_of_count)) ** 2, rho, goal.most)
-    return chosen(order[:count], sizes[:count], goal, rho) if count else None
+    if not len(order):
+        return None
+    count = max(1, most_keys(_totals(sizes, goal), rho, goal.most))
+    return chosen(order[:count], sizes[:count], goal, rho)
 
 
 def largest_keys(released: Floats, variances: Variances, goal: Goal) -> tuple[Places, Floats]:
@@ -100,9 +103,14 @@ def chosen(keys: Places, sizes: Floats, goal: Goal, rho: float) -> Choice:
         rho: the level that the second release costs.
 
     """
-    exact = with_best_common((sizes / (ROOM * goal.sigmas_of_count)) ** 2)
-    own = with_few_values(np.sqrt(exact.at(rho, goal.most).own)) ** 2
-    return Choice(keys, Variances(own, exact.at(rho, goal.most).common).at(rho, goal.most))
+    exact = with_best_common(_totals(sizes, goal)).at(rho, goal.most)
+    own = with_few_values(np.sqrt(exact.own)) ** 2
+    return Choice(keys, Variances(own, exact.common).at(rho, goal.most))
+
+
+def _totals(sizes: Floats, goal: Goal) -> Floats:
+    """Return the variance that each count may have, as far as it can be drawn."""
+    return np.minimum(sizes / (ROOM * goal.sigmas_of_count), MOST_SIGMA / 2.0) ** 2
 
 
 def smallest_rho(released: Floats, variances: Variances, goal: Goal) -> float | None:

@@ -43,7 +43,23 @@ class ListedHistogram(SharedNoise):
 
     *Guarantee*, *Source*: the correlated Gaussian mechanism (Lebeda 2024; Lemma 2.8 of Lebeda and Retschmeier 2025) at
     the exact distance, `CorrelatedProfile.rho`; every listed key is noised: nothing hides, and no delta is spent on it.
+    If one unit moves a count by 0 to `most`, a distance is `most` times that at most, and so is the noise
+    (docs/proofs/weighted-correlated.md, Theorem 1).
+
+    Attributes:
+        most: the most that one unit adds to a count.
+
     """
+
+    most: int = 1
+
+    def sigma(self, rho: float) -> float:
+        """Own noise at a level, rounded up."""
+        return SharedNoise.sigma(self, rho) * self.most
+
+    def profile(self, sigma: float, moved: Moved = NOTHING_MOVED) -> Profile:
+        """Profile at this noise."""
+        return SharedNoise.profile(self, sigma / self.most, moved)
 
 
 @lru_cache(maxsize=4096)
@@ -51,8 +67,8 @@ def _correlation(k: int, unit_groups: int) -> float:
     return quietest_correlation(k, unit_groups) or 1.0 / math.sqrt(k)
 
 
-def listed_histogram(k: int, groups: int, correlation: float) -> ListedHistogram:
-    """The histogram of k listed keys, of which a unit touches so many."""
+def listed_histogram(k: int, groups: int, correlation: float, most: int = 1) -> ListedHistogram:
+    """The histogram of k listed keys, of which a unit touches so many, and adds `most` to a count."""
     profile = CorrelatedProfile(k=k, sigma=1.0, correlation=correlation, max_groups=groups)
     # all counts share the common term, and that is a draw itself
     return ListedHistogram(
@@ -62,12 +78,14 @@ def listed_histogram(k: int, groups: int, correlation: float) -> ListedHistogram
         sum_draws=groups,
         shape=Shape(correlation, None),
         unit_profile=profile,
+        most=most,
     )
 
 
 def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
     k, groups = listed_keys(frame), frame.unit_groups
-    return listed_histogram(k, groups, shape.correlation if shape else _correlation(k, groups))
+    correlation = shape.correlation if shape else _correlation(k, groups)
+    return listed_histogram(k, groups, correlation, frame.largest.most if frame.largest else 1)
 
 
 def listed_keys(frame: Frame) -> int:

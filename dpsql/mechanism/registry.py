@@ -24,6 +24,7 @@ from dpsql.mechanism.keys_first import KEYS_FIRST
 from dpsql.mechanism.laplace import LAPLACE
 from dpsql.mechanism.measure import Shape
 from dpsql.mechanism.too_little import too_little
+from dpsql.mechanism.weighted_correlated import WEIGHTED_CORRELATED_GAUSSIAN
 from dpsql.model.estimates import RunningTotal
 from dpsql.model.frame import NANO, Frame
 from dpsql.model.private_query import FrameQuery, PrivateQuery
@@ -46,7 +47,7 @@ MECHANISMS: tuple[HistogramMechanism, ...] = (
 
 def mechanism_of(frame: Frame) -> HistogramMechanism:
     """The mechanism of a frame; of a sketch, the one that noises its counters."""
-    return next(one for one in MECHANISMS if one.name == frame.mechanism)
+    return next(one for one in (*MECHANISMS, WEIGHTED_CORRELATED_GAUSSIAN) if one.name == frame.mechanism)
 
 
 def histogram_of(frame: Frame, shape: Shape | None = None) -> Histogram:

@@ -14,6 +14,7 @@ from typing import Literal
 from dpsql.model.cells import Cells
 from dpsql.model.rows import Key, PublicKeys, Rows, RowsSql
 from dpsql.model.statistic_kinds import COVERED_KINDS, SUM_KINDS, StatisticKind
+from dpsql.model.top_rows import ChosenBy
 
 NANO = 10**9
 """Levels are whole numbers of nano-rho."""
@@ -139,6 +140,26 @@ class Bounding:
 
 
 @dataclass(frozen=True, slots=True)
+class Largest:
+    """The counts of a question for the largest ones.
+
+    Attributes:
+        counted: the count of rows or units with a condition that stands in place of the count of units; its values are
+            not recentred. None if units are counted.
+        chosen_by: what its keys follow from; None if all keys are noised.
+
+    """
+
+    counted: Statistic | None = None
+    chosen_by: ChosenBy | None = None
+
+    @property
+    def most(self) -> int:
+        """The most that one unit adds to a count."""
+        return self.counted.high_steps >> -COUNT_LATTICE_EXPONENT if self.counted else 1
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """What is grouped: rows by keys, how units are bounded in them; and the shape of their presence count.
 
@@ -154,6 +175,7 @@ class Frame:
         ceiling: level in nano-rho at which every statistic is drawn, once, after which its exact values are forgotten;
             None where it is drawn at the level asked for.
         generation: how many refreshes of the same frame came before.
+        largest: of a question for the largest counts, what is counted, and which keys are noised; None for others.
 
     """
 
@@ -167,6 +189,7 @@ class Frame:
     window: Window | None = None
     ceiling: int | None = None
     generation: int = 0
+    largest: Largest | None = None
 
     @property
     def has_private_keys(self) -> bool:

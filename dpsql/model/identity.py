@@ -14,9 +14,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dpsql.model.frame import Frame, Norm, Statistic
+from dpsql.model.frame import Frame, Largest, Norm, Statistic
 from dpsql.model.private_query import FrameQuery, PrivateQuery
-from dpsql.model.query_kinds import GroupingSets, WithOtherGroup
+from dpsql.model.query_kinds import GroupingSets
 from dpsql.model.statistic_kinds import StatisticKind
 
 NORMALISER_VERSION = 2
@@ -63,6 +63,7 @@ def frame_hash(frame: Frame) -> str:
         "max_rows": bounding.max_rows,
         "factorised": factorised and [factorised.ordering.axis, factorised.ordering.descending, factorised.sixteenths],
         "priority": PRIORITY_VERSION if PRIORITY_VERSION > 1 else None,
+        "largest": frame.largest and _largest_parts(frame.largest),
     }
     return _digest(parts | {name: value for name, value in later.items() if value})
 
@@ -104,15 +105,21 @@ def statistic_hash(statistic: Statistic, frame: Frame) -> str:
     return _digest({"frame": frame_hash(frame), "statistic": parts})
 
 
+def _largest_parts(largest: Largest) -> list[object]:
+    """Return what the counts of a question for the largest ones are, and what their keys follow from."""
+    one, chosen = largest.counted, largest.chosen_by
+    counted = one and [one.kind, one.high_steps, one.value_sql, one.filter_sql, one.group_bounds_steps, one.row_cap]
+    by = chosen and [*chosen.point, chosen.rho_nano, chosen.error, chosen.confidence, chosen.limit]
+    return [counted, by]
+
+
 def query_hash(query: PrivateQuery) -> str:
     """Identity of the statistics that are asked for, whatever their order, names and post-processing."""
     match query:
-        case WithOtherGroup():
-            return part_hash(query.first, "other group")
         case GroupingSets():
             return _digest(sorted(part_hash(part) for part in query.parts))
         case _:
-            return part_hash(query.first)
+            return part_hash(query.first, *query.beside)
 
 
 def part_hash(query: FrameQuery, *beside: str) -> str:

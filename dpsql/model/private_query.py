@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from dpsql.errors import CalibrationError
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import Estimate, NotFound, NoValue, RunningSum, RunningTotal
 from dpsql.model.frame import Frame, Ordering, Places, Statistic
+from dpsql.model.half_widths import HalfWidths
 from dpsql.model.rows import Key
 from dpsql.model.top_rows import AROUND, TopRows
 
@@ -50,6 +51,7 @@ class QueryOptions:
     max_epsilon: float | None = None
     target_relative_error: float | None = None
     at_least: float | None = None
+    method: str | None = None
     extremes: str | None = None
 
     @property
@@ -62,7 +64,7 @@ class QueryOptions:
 OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
 OPTIONS_OF_TARGETS: Mapping[str, frozenset[str]] = {
     "target_half_width": frozenset(("confidence", "max_rho", "max_epsilon")),
-    "target_relative_error": frozenset(("confidence", "max_rho", "max_epsilon", "at_least")),
+    "target_relative_error": frozenset(("confidence", "max_rho", "max_epsilon", "at_least", "method")),
 }
 """The options that go with a target alone, by the targets."""
 
@@ -159,48 +161,6 @@ class After:
 
     sql: str
     columns: tuple[OutputColumn, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HalfWidths:
-    """The half widths that a query asks for in place of a level.
-
-    Attributes:
-        widths: the largest half width of noise, of each count and sum or by names of columns.
-        confidence: the probability with which a number lies within its half width: 0.9, 0.95 or 0.99.
-        max_rho, max_epsilon: levels that the query must not exceed; None for any.
-
-    """
-
-    widths: float | tuple[tuple[str, float], ...]
-    confidence: float = 0.95
-    max_rho: float | None = None
-    max_epsilon: float | None = None
-
-    @property
-    def cap(self) -> tuple[str, float]:
-        """The option that says the highest level, and its value.
-
-        Raises:
-            CalibrationError: there is none.
-
-        """
-        for name, value in (("max_rho", self.max_rho), ("max_epsilon", self.max_epsilon)):
-            if value is not None:
-                return name, value
-        raise CalibrationError("half widths with AUTO need max_rho or max_epsilon")
-
-    def of(self, column: str) -> float | None:
-        """Return the half width that is asked for a column; None if any will do."""
-        if isinstance(self.widths, tuple):
-            return next((width for name, width in self.widths if name.lower() == column.lower()), None)
-        return self.widths
-
-    def mapped(self, change: Callable[[float], float]) -> HalfWidths:
-        """Return the same with a change of each half width."""
-        if isinstance(self.widths, tuple):
-            return replace(self, widths=tuple((name, change(width)) for name, width in self.widths))
-        return replace(self, widths=change(self.widths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,8 +325,11 @@ class PrivateQuery:
     Attributes:
         parts: the queries of frames that are released first: the groups.
         after: queries over the result, one over the other.
+        beside: terms of its identity beside the statistics of its first part.
 
     """
+
+    beside: ClassVar[tuple[str, ...]] = ()
 
     parts: tuple[FrameQuery, ...]
     after: tuple[After, ...] = field(default=(), kw_only=True)

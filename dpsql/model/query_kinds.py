@@ -7,7 +7,7 @@ explained is a file of `features`, which `features/kinds.py` names.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 from dpsql.model.private_query import ChangeFrame, FrameQuery, PrivateQuery, Request
 from dpsql.model.rows import Key
@@ -65,6 +65,35 @@ class WithinTarget(PrivateQuery):
 
 
 @dataclass(frozen=True, slots=True)
+class LargestWithin(PrivateQuery):
+    """A query for the largest counts of public keys within a relative error, as many as its level pays for.
+
+    Its only part is the query for the counts of all keys, at the whole level. Its frame says what is counted, and each
+    unit counts in all of its groups.
+
+    Attributes:
+        target: the relative error of a count, and its confidence.
+        cap: the option that says the level, ``max_rho`` or ``max_epsilon``, and its value.
+
+    """
+
+    target: RelativeError
+    cap: tuple[str, float]
+
+    @property
+    def limit(self) -> int | None:
+        """The largest number of rows. None for any number."""
+        return self.first.finish.limit
+
+    @property
+    def beside(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Terms of the identity: the relative error, the number of rows, and the level."""
+        request = self.first.request
+        terms = (self.target.error, self.target.confidence, self.limit, request.rho, request.epsilon)
+        return ("largest", *map(repr, terms))
+
+
+@dataclass(frozen=True, slots=True)
 class KeysAlone(PrivateQuery):
     """A query for the keys of its groups and no number, of units with several keys: they are selected in rounds.
 
@@ -97,6 +126,8 @@ class WithOtherGroup(PrivateQuery):
         row: the query of these rows, without keys; what it measures makes the same estimates.
 
     """
+
+    beside: ClassVar[tuple[str, ...]] = ("other group",)
 
     name: str
     row: FrameQuery

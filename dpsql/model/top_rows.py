@@ -28,3 +28,22 @@ class TopRows:
     nulls_first: bool
     limit: int
     offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenBy:
+    """What the keys of a release follow from, if counts that were released before choose them.
+
+    Attributes:
+        point: hash of these counts, their level, and the level of the release that they stem from; in nano-rho.
+        rho_nano: level of the release.
+        error, confidence: the relative error that the counts shall have, and how sure it is.
+        limit: the largest number of keys; None for any number.
+
+    """
+
+    point: tuple[str, int, int]
+    rho_nano: int
+    error: float
+    confidence: float
+    limit: int | None

@@ -6,7 +6,6 @@ a count is on the grid. Therefore the bound of `accounting/weighted_correlated.p
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +65,7 @@ class WeightedCorrelatedGaussian:
 
 
 def with_few_values(sigmas: Floats) -> Floats:
-    """Return deviations rounded to the nearest of `VALUES_PER_DOUBLING` values per doubling, at most `MOST_SIGMA`.
+    """Return deviations rounded to the nearest of `VALUES_PER_DOUBLING` values per doubling.
 
     *Shapes*: (keys,) to (keys,).
 
@@ -74,7 +73,6 @@ def with_few_values(sigmas: Floats) -> Floats:
     [1.0, 1.0, 1.9152065613971472, 3.8304131227942944]
     """
     powers = np.rint(np.log2(sigmas) * VALUES_PER_DOUBLING).astype(np.int64)
-    powers = np.minimum(powers, int(math.log2(MOST_SIGMA)) * VALUES_PER_DOUBLING)
     whole, part = np.divmod(powers, VALUES_PER_DOUBLING)
     # powers of two are exact, so that a part has one value in all doublings
     return np.asarray(np.ldexp(np.exp2(part / VALUES_PER_DOUBLING), whole))

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from dpsql.model.environment import Unfit, things_without
 from dpsql.model.estimates import UNITS, RunningSum
 from dpsql.model.frame import NANO, Bounding, Factorised, Frame, Ordering, Sparsity, Window
-from dpsql.model.private_query import Buckets, EachKey, HalfWidths, QueryOptions, Request
+from dpsql.model.half_widths import HalfWidths
+from dpsql.model.private_query import Buckets, EachKey, QueryOptions, Request
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.rows import TYPES_IN_CONSTRAINTS, Key, PublicKeys, Rows, RowsSql
 from dpsql.operations import blanks

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError
-from dpsql.model.private_query import HalfWidths
+from dpsql.model.half_widths import HalfWidths
 from dpsql.receipts import phrases
 
 NO_LOWER_LEVEL = "No lower level is granted either."

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from dpsql.errors import CalibrationError, DpsqlError
 from dpsql.features.half_width import TargetQuery
 from dpsql.features.kinds import kind_of
-from dpsql.model.private_query import HalfWidths, PrivateQuery
+from dpsql.model.half_widths import HalfWidths
+from dpsql.model.private_query import PrivateQuery
 from dpsql.receipts import level_words
 from dpsql.session.told_level import TWO_DIGITS, AskedLevel, TwoDigits
 from dpsql.sql.levels import Level

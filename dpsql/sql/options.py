@@ -20,6 +20,7 @@ _WORDS: dict[str, Sequence[str]] = {
     "group_selection_strategy": GROUP_SELECTION,
     "bounding": BOUNDINGS,
     "extremes": ("QUANTILE",),
+    "method": ("CORRELATED",),
 }
 MAX_GROUPS_LIMIT = 100_000
 _LEVELS = ("epsilon", "rho")
@@ -218,7 +219,7 @@ def _refuse_levels(given: set[str], values: Mapping[str, object], hint: exp.Expr
 
     """
     targets = given & {"target_half_width", "target_relative_error"}
-    things = {"rho", "confidence", "max_rho", "max_epsilon", "at_least", *targets}
+    things = {"rho", "confidence", "max_rho", "max_epsilon", "at_least", "method", *targets}
     known = given & {*things, "epsilon"} | that_hold(
         {
             "no target": not targets,

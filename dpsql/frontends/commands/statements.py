@@ -17,6 +17,7 @@ _PRIVACY = (
     "target_half_width",
     "target_relative_error",
     "at_least",
+    "method",
     "confidence",
     "max_rho",
     "max_epsilon",
