@@ -23,6 +23,7 @@ from dpsql.operations.dialect import quote, text_literal, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.auto import bounded_by_norm, counted_groups
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, first_round, numbers_frame
+from dpsql.plan.features.largest import without_auto
 from dpsql.plan.features.pure import PURE, refuse_numbers, request_in_epsilon
 from dpsql.plan.keys import SelectKeys, refuse_thresholds
 from dpsql.plan.measures import check_beside_buckets, measured_things
@@ -125,7 +126,7 @@ def read_levels(text: SelectText) -> GroupedSource:
         rho = STAND_IN_RHO
         half_widths = HalfWidths(target, options.confidence or 0.95, options.max_rho, options.max_epsilon)
     if options.target_relative_error is not None:
-        rho, epsilon = options.max_rho, options.max_epsilon
+        rho, epsilon, text = options.max_rho, options.max_epsilon, without_auto(text)
         if rho is None and epsilon is None:
             # that both are missing is refused
             rho = STAND_IN_RHO

@@ -16,7 +16,15 @@ from dpsql.errors import ParseError, SchemaError, UnsupportedQueryError
 from dpsql.model.environment import Environment, things_without
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.model.private_query import AutoBounds, AutoQuestion, Finish, FoundBounds, FrameQuery, PrivateQuery
-from dpsql.model.query_kinds import AutoHalfWidths, KeysAlone, KeysFirst, OneSet, WithinTarget, WithOtherGroup
+from dpsql.model.query_kinds import (
+    AutoHalfWidths,
+    KeysAlone,
+    KeysFirst,
+    LargestWithin,
+    OneSet,
+    WithinTarget,
+    WithOtherGroup,
+)
 from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
 from dpsql.model.rows import Key
 from dpsql.model.top_rows import AROUND
@@ -28,6 +36,7 @@ from dpsql.plan.features.coverage import with_coverage
 from dpsql.plan.features.defaults import MISSING, plan_with_auto
 from dpsql.plan.features.half_width_caps import needs_named_bounds
 from dpsql.plan.features.half_widths import check_half_widths
+from dpsql.plan.features.largest import largest_within
 from dpsql.plan.features.other_group import outside_frame, over_groups
 from dpsql.plan.features.pure_cures import in_epsilon
 from dpsql.plan.features.relative_errors import cap_of, check_relative_error, relative_error
@@ -171,7 +180,7 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
         refusals,
         found_bounds,
         by_norm=options.bounding == "NORM",
-        recentred=options.mechanism != "KEYS_FIRST",
+        recentred=options.mechanism != "KEYS_FIRST" and not options.method,
         finds_bounds=text.finds_bounds,
     )
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
@@ -306,6 +315,8 @@ def _private_query(
     if options.mechanism == "KEYS_FIRST":
         return KeysFirst((query, _selection(query, selection_frames(source, keys))), text.finds_mechanism)
     if options.target_relative_error is not None:
+        if options.method:
+            return largest_within(query, text)
         if query.finish.within:
             query = with_row_facts(query, text)
         return WithinTarget((query,), relative_error(options, options.target_relative_error), cap_of(options))
@@ -322,14 +333,14 @@ def _with_coverage(query: PrivateQuery, text: SelectText) -> PrivateQuery:
         UnsupportedQueryError: that is not measured of it, and it asks for it.
 
     """
-    if isinstance(query, KeysAlone) or not all(part.frame.is_measured for part in query.parts):
+    if isinstance(query, KeysAlone | LargestWithin) or not all(part.frame.is_measured for part in query.parts):
         if not (text.options.coverage or query.first.finish.unbounded):
             return query
         text.refusals.refuse(
             "option",
             text.hint or text.clauses.select[0],
-            "what bounds leave is not measured of keys alone, of the largest groups alone, of grouping sets that add "
-            "up, at a ceiling, and where joins or max_rows_per_unit cut the rows of a unit.",
+            "what bounds leave is not measured of keys alone, of the largest groups alone, with method = CORRELATED, "
+            "of grouping sets that add up, at a ceiling, and where joins or max_rows_per_unit cut the rows of a unit.",
             "Leave coverage and dp_unbounded out.",
         )
     if any(one.value_bounds for one in query.first.estimates) and units_have_one_row(text):

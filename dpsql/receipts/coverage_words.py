@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dpsql.receipts.words import Sentence
+from dpsql.receipts.sentence import Sentence
 
 # Counts, and sums of values from 0 on.
 
@@ -42,6 +42,10 @@ COVERAGE_OF_LEVELS = Sentence("it was measured at too many other levels; ask at 
 TOO_FEW = Sentence("noise hides the units at this level; ask with more epsilon or rho, or for fewer columns")
 COVERAGE_OFF = Sentence("the query says coverage = FALSE; leave it out")
 COVERAGE_OF_PURE = Sentence("with composition = 'pure' it is not measured")
+COVERAGE_OF_METHOD = Sentence(
+    "at most {rows|3 rows} of one {unit|person} count in a group, and method = CORRELATED does not measure how many "
+    "have more"
+)
 COVERAGE_OF_SETS = Sentence("the grouping sets are added up from groups by more keys; ask about each set by itself")
 COVERAGE_OF_LARGEST = Sentence("the groups that top_k leaves out depend on all units together; leave top_k out")
 COVERAGE_AT_CEILING = Sentence("rho_ceiling draws each number once, at the ceiling; leave rho_ceiling out")

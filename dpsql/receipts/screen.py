@@ -18,7 +18,7 @@ from dpsql.receipts.coverage_lines import CoverageReceipt
 from dpsql.receipts.epsilon_price import charged_epsilon
 from dpsql.receipts.printed_table import PrintedTable
 from dpsql.receipts.receipt import Receipt
-from dpsql.receipts.words import Sentence
+from dpsql.receipts.sentence import Sentence
 
 MOST_LINES = 4
 MOST_CHARACTERS = 100

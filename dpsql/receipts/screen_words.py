@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.receipts.words import Sentence
+from dpsql.receipts.sentence import Sentence
 
 HALF_WIDTHS = Sentence("±")
 ENDS = Sentence("low … high")

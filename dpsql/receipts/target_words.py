@@ -31,6 +31,19 @@ def relative_error(target: RelativeError, *, of_rows: bool = False) -> str:
     )
 
 
+def of_largest(target: RelativeError, limit: int | None) -> str:
+    """Say which relative error a question for the largest counts asks for.
+
+    >>> of_largest(RelativeError(0.1, 0.9, 0.95), 100)
+    'at most 10 % for each count that is shown, of the 100 largest (95 %)'
+    >>> of_largest(RelativeError(0.1, 0.9, 0.95), None)
+    'at most 10 % for each count that is shown (95 %)'
+    """
+    largest = f", of the {limit:,} largest" if limit else ""
+    confidence = f"({100.0 * target.confidence:.0f} %)"
+    return f"at most {100.0 * target.error:.6g} % for each count that is shown{largest} {confidence}"
+
+
 def asked(target: RelativeError, *, of_rows: bool = False) -> str:
     """Say in a receipt which relative error its question asked for.
 

@@ -6,43 +6,9 @@ by numbers. A note of a receipt stands under one of five headings, by `HEADINGS`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-_EXAMPLE = re.compile(r"\{(\w+)([:!][^}|]*)?\|([^}]*)\}")
-"""A placeholder, its format, and the example of its value."""
-
-
-class Sentence(str):
-    """A text with named placeholders, which `format` fills.
-
-    A placeholder has an example of its value behind a bar, which a test renders. It is no part of the text.
-
-    >>> Sentence("{count:,|1200} units ({unit|patient}) have more").format(count=3, unit="person")
-    '3 units (person) have more'
-
-    Attributes:
-        example: a value for each placeholder.
-
-    """
-
-    __slots__ = ("example",)
-
-    example: dict[str, object]
-
-    def __new__(cls, text: str) -> Sentence:
-        """Return the sentence of a text with examples."""
-        made = super().__new__(cls, _EXAMPLE.sub(r"{\1\2}", text))
-        made.example = {name: _value(example, form) for name, form, example in _EXAMPLE.findall(text)}
-        return made
-
-
-def _value(example: str, form: str) -> object:
-    """Return an example as its format wants it: a text, a whole number or a float."""
-    if form in ("", "!r"):
-        return example
-    return int(example) if form == ":," else float(example)
-
+from dpsql.receipts.sentence import Sentence
 
 # Price and privacy.
 
@@ -214,6 +180,24 @@ SHOWN_BY_OTHERS = Sentence(
     "the share of groups counts all groups that this reader is shown, also groups of releases of others"
 )
 
+# Error: the largest counts by method = CORRELATED.
+
+LARGEST_ARE_WITHIN = Sentence(
+    "{count:,|100} of {asked|100 rows} are within {percent:g|10.0} %{of| of the rows that are counted}, each with "
+    "{confidence:.0f|95.0} % probability"
+)
+LARGEST_CHOSEN = Sentence(
+    "noisy counts of all {groups:,|300} groups choose the rows: another group may be as large as the last ones"
+)
+LARGEST_SHOWN = Sentence(
+    "{count:,|57} of the {asked|100 largest groups by noisy counts} are within {percent:g|10.0} %{of|}"
+)
+PAYS_FOR_NO_MORE = Sentence("{cap|max_rho = 0.2} pays for no more, and other groups are not shown")
+NONE_WITHIN = Sentence(
+    "no count is within {percent:g|10.0} %; by a forecast from these numbers, a question at {cap|max_rho = 0.8} would "
+    "return one"
+)
+
 # Error: rows that clauses pick by their noisy numbers.
 
 LIMIT_WIDENS = Sentence(
@@ -383,6 +367,8 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         FORECAST,
         COUNTS_ALL,
         SHOWN_BY_OTHERS,
+        LARGEST_ARE_WITHIN,
+        LARGEST_CHOSEN,
         LIMIT_WIDENS,
         LIMIT_WIDENED,
         NEAR_THRESHOLD,

@@ -9,7 +9,7 @@ from pathlib import Path
 import dpsql
 from dpsql.receipts import coverage_words, screen_words, words
 from dpsql.receipts.receipt import heading_of
-from dpsql.receipts.words import Sentence
+from dpsql.receipts.sentence import Sentence
 
 TABLES = (words, coverage_words, screen_words)
 ROWS = {
