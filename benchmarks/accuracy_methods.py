@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting.weighted_correlated import Variances, equal_variance, with_best_common
+from dpsql.accounting.weighted_gaussian import Variances, equal_variance, with_best_common
 from dpsql.mechanism.chosen_counts import FIRST_PART, MARGIN, ROOM, Goal, choose_keys, estimated
 
 Floats = npt.NDArray[np.float64]

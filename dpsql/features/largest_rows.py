@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from dpsql.accounting.weighted_correlated import Variances, equal_variance
+from dpsql.accounting.weighted_gaussian import Variances, equal_variance
 from dpsql.features.half_width import up
 from dpsql.features.target_missing import may_cut
 from dpsql.mechanism.chosen_counts import (
@@ -27,7 +27,7 @@ from dpsql.mechanism.chosen_counts import (
     smallest_rho,
 )
 from dpsql.mechanism.measure import MISS, miss_of
-from dpsql.mechanism.weighted_correlated import UNCHOSEN
+from dpsql.mechanism.weighted_gaussian import UNCHOSEN
 from dpsql.model.estimates import Linear, Sum
 from dpsql.model.frame import NANO, Frame
 from dpsql.model.private_query import FrameQuery

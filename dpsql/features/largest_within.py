@@ -23,7 +23,7 @@ from dpsql.features.target_levels import cap_nano, require_room
 from dpsql.mechanism.chosen_counts import FIRST_PART
 from dpsql.mechanism.measure import FLOAT_SLACK
 from dpsql.mechanism.too_little import too_low_cap
-from dpsql.mechanism.weighted_correlated import WEIGHTED_CORRELATED_GAUSSIAN, with_choice
+from dpsql.mechanism.weighted_gaussian import WEIGHTED_CORRELATED_GAUSSIAN, with_choice
 from dpsql.model.frame import NANO, PRESENCE, Frame, Largest, Statistic
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery

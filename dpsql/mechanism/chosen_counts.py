@@ -16,17 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting.weighted_correlated import Variances, most_keys, with_best_common
-from dpsql.noise.weighted_correlated import MOST_SIGMA, with_few_values
+from dpsql.accounting.weighted_gaussian import Variances, most_keys, with_best_common
+from dpsql.noise.weighted_gaussian import MOST_SIGMA, with_few_values
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 
 FIRST_PART = 4
 """The first release has one part in so many of the level."""
-MARGIN = 0.5
+MARGIN = 1.0
 """A released count is taken to be too large by so many standard deviations: the largest of many noisy numbers are."""
-ROOM = 2.1 / 1.959963984540054
+ROOM = 15.0 / 14.0
 """Variances are chosen for half widths that are smaller by this factor than the relative error allows, so that most
 chosen counts are still within it when both releases are known."""
 

@@ -24,7 +24,7 @@ from dpsql.mechanism.keys_first import KEYS_FIRST
 from dpsql.mechanism.laplace import LAPLACE
 from dpsql.mechanism.measure import Shape
 from dpsql.mechanism.too_little import too_little
-from dpsql.mechanism.weighted_correlated import WEIGHTED_CORRELATED_GAUSSIAN
+from dpsql.mechanism.weighted_gaussian import WEIGHTED_CORRELATED_GAUSSIAN
 from dpsql.model.estimates import RunningTotal
 from dpsql.model.frame import NANO, Frame
 from dpsql.model.private_query import FrameQuery, PrivateQuery

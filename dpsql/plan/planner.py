@@ -187,7 +187,7 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     if options.target_half_width is not None:
         check_half_widths(text, aggregates, rows.asked)
     if options.target_relative_error is not None:
-        check_relative_error(text, aggregates)
+        check_relative_error(text, aggregates, has_private_keys=bool(keys.keys) and not keys.public)
     if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
         _check_selection(source, keys, asked | measured_things(aggregates))
     if options.bounding == "L2" or options.mechanism:
@@ -316,7 +316,7 @@ def _private_query(
         return KeysFirst((query, _selection(query, selection_frames(source, keys))), text.finds_mechanism)
     if options.target_relative_error is not None:
         if options.method:
-            return largest_within(query, text)
+            return largest_within(with_row_facts(query, text), text)
         if query.finish.within:
             query = with_row_facts(query, text)
         return WithinTarget((query,), relative_error(options, options.target_relative_error), cap_of(options))

@@ -21,6 +21,7 @@ GAUSSIAN = (
     "dpsql.mechanism.discrete_correlated_gaussian",
     "dpsql.mechanism.factorised_gaussian",
     "dpsql.mechanism.independent_gaussian",
+    "dpsql.mechanism.weighted_gaussian",
 )
 """Modules that may: the measure of Gaussian noise, and mechanisms that draw it."""
 NAMES = {

@@ -14,7 +14,7 @@ from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import LargestWithin
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.plan.features.relative_errors import cap_of, relative_error
-from dpsql.plan.unique_keys import with_row_facts
+from dpsql.plan.features.target_columns import place_of_options
 from dpsql.sql.clauses import is_aggregate_call
 from dpsql.sql.source.sources import SelectText
 
@@ -35,7 +35,7 @@ def largest_within(query: FrameQuery, text: SelectText) -> LargestWithin:
     """Return the plan of a text with method = CORRELATED.
 
     Args:
-        query: the plan of its counts by another method.
+        query: the plan of its counts by another method, with what constraints say of its rows.
         text: the query.
 
     Raises:
@@ -46,7 +46,7 @@ def largest_within(query: FrameQuery, text: SelectText) -> LargestWithin:
     _check(query, text, has_one_count=not others and _is_count(estimate))
     counted = next((one.statistic for one in estimate.value.linears), None)
     part = replace(
-        with_row_facts(query, text),
+        query,
         frame=replace(query.frame, mechanism=_MECHANISM, largest=Largest(counted) if counted else None),
         alternatives=(),
         statistics=(PRESENCE,),
@@ -66,7 +66,6 @@ def _check(query: FrameQuery, text: SelectText, *, has_one_count: bool) -> None:
     options, rules, select, finish = text.options, text.owner.rules, text.select, query.finish
     known = options.given | that_hold(
         {
-            "private keys": query.frame.has_private_keys,
             "no GROUP BY": not select.keys,
             "a bound on groups": options.max_groups_contributed or rules.max_groups,
             "HAVING": select.having,
@@ -79,7 +78,7 @@ def _check(query: FrameQuery, text: SelectText, *, has_one_count: bool) -> None:
     )
     bound = "max_groups_contributed" if options.max_groups_contributed else "method"
     count = next((one.name for one in finish.columns if one.estimate is not None), "n")
-    place = text.hint or text.clauses.select[0]
+    place = place_of_options(text)
     refuse_combinations({"method = CORRELATED"}, known, place, text.refusals, bound=bound, count=count)
     text.refusals.raise_if_any()
 

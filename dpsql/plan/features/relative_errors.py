@@ -37,18 +37,25 @@ _USUAL_SHARE = 0.9
 """The share of groups that are within the target, if the query names none."""
 
 
-def check_relative_error(text: SelectText, aggregates: Mapping[str, Aggregate]) -> None:
+def check_relative_error(
+    text: SelectText, aggregates: Mapping[str, Aggregate], *, has_private_keys: bool = False
+) -> None:
     """Note a refusal for everything in a text by a relative error that does not go with it.
 
     Args:
         text: the query.
         aggregates: by their texts; those that were refused are missing.
+        has_private_keys: whether its keys have no public list.
 
     """
     if text.owner.rules.counts_epsilon:
         # the option was refused with the level
         return
     before = len(text.refusals.found)
+    if text.options.method and has_private_keys:
+        # whatever these keys lack beside
+        known = {"method = CORRELATED", "private keys"}
+        refuse_combinations({"method = CORRELATED"}, known, place_of_options(text), text.refusals)
     # options that do not go together were refused before, without a place if they stand beside the text
     _refuse_beside(text, _known(text) - {"rho", "epsilon", "target_half_width"}, text.refusals)
     fits = not text.select.calls or _refuse_columns(text, aggregates)

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.model.cells import Cells
-from dpsql.model.frame import PRESENCE, Factorised, Ordering, Sparsity, Window
+from dpsql.model.frame import PRESENCE, Factorised, Largest, Ordering, Sparsity, Window
 from dpsql.model.identity import frame_hash, query_hash, statistic_hash
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.rows import LinkStep
+from dpsql.model.top_rows import ChosenBy
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.frames import with_bounding, with_relation
@@ -145,6 +146,7 @@ def test_everything_that_a_frame_holds_is_in_its_hash(clinic: Clinic) -> None:
         "ceiling": 10**9,
         "generation": 1,
         "factorised": Factorised(Ordering(0, (3,), descending=False), 8),
+        "largest": Largest(None, ChosenBy(("a", 1, 0), 3, 0.1, 0.95, 10)),
     }
     rows: dict[str, Any] = {
         "unit": "other",

@@ -1,7 +1,7 @@
 """Draws of correlated Gaussian noise with a deviation for each key, on one grid.
 
 Counts are whole numbers. Own noise and the common term are drawn on multiples of 2**-GRID_BITS of a count, so that half
-a count is on the grid. Therefore the bound of `accounting/weighted_correlated.py` holds on the grid as it stands.
+a count is on the grid. Therefore the bound of `accounting/weighted_gaussian.py` holds on the grid as it stands.
 """
 
 from __future__ import annotations

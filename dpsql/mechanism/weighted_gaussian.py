@@ -20,7 +20,7 @@ from dpsql.mechanism.measure import FLOAT_SLACK, Integers, NoisyHistogram, Shape
 from dpsql.model.frame import Frame
 from dpsql.noise.correlated_gaussian import GRID_BITS
 from dpsql.noise.entropy import NoiseSource
-from dpsql.noise.weighted_correlated import WeightedCorrelatedGaussian
+from dpsql.noise.weighted_gaussian import WeightedCorrelatedGaussian
 
 UNCHOSEN = -(2**62)
 """Stored in place of the number of a key that was not chosen, in steps of the noise; no count is so small."""
