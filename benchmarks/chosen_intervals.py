@@ -1,6 +1,6 @@
 """Coverage of the intervals of counts that a first release chose: the table of `docs/proofs/weighted-correlated.md`.
 
-    python -m benchmarks.chosen_intervals                   # four minutes of one core
+    python -m benchmarks.chosen_intervals                   # two minutes of one core
 
 Each repetition draws a table of 300 counts, noises it twice as `dpsql/mechanism/chosen_counts.py` does, and returns the
 rows whose half width is within 10 % of the estimate. Noise is drawn in floating-point numbers. The script prints the
@@ -121,7 +121,7 @@ def returned(table: Table, limit: int | None, repetitions: int, seed: int = 57) 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repetitions", type=int, default=2_000)
+    parser.add_argument("--repetitions", type=int, default=3_000)
     repetitions = parser.parse_args().repetitions
     print("| table | LIMIT | rows | 1.96 covers | 95 % quantile | within 10 % |\n| --- | --- | --- | --- | --- | --- |")
     for name, table in TABLES.items():
