@@ -119,15 +119,18 @@ def smallest_rho(released: Floats, variances: Variances, goal: Goal) -> float | 
     None if no released count is larger than its margin.
     """
     _, sizes = largest_keys(released, variances, goal)
-    return float((ROOM * goal.sigmas_of_count * goal.most / sizes[0]) ** 2 / 2.0) if len(sizes) else None
+    if not len(sizes):
+        return None
+    return with_best_common(_totals(sizes[:1], goal)).rho(goal.most)
 
 
 def estimated(first: Floats, of_first: Variances, second: Floats, of_second: Variances) -> tuple[Floats, Floats]:
     """Return the generalised least squares estimate of counts that two releases have noised, and its deviations.
 
-    The estimate is linear in both releases, and unbiased given which keys are in them. It uses the covariances of the
-    noise alone: P = P1 + P2, and P^-1 (P1 x1 + P2 x2), each P_j the inverse of diag(own_j) + common_j 1 1'. P is a
-    diagonal less a matrix of rank two, so its inverse takes as many steps as there are keys.
+    The estimate is linear in both releases. It is unbiased if neither keys nor variances depend on them; the choice of
+    the largest keys adds a bias (docs/proofs/weighted-correlated.md, section 6). It uses the covariances of the noise
+    alone: P = P1 + P2, and P^-1 (P1 x1 + P2 x2), each P_j the inverse of diag(own_j) + common_j 1 1'. P is a diagonal
+    less a matrix of rank two, so its inverse takes as many steps as there are keys.
 
     *Shapes*: each (keys,); the common variances are numbers.
     """
