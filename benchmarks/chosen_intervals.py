@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting.weighted_correlated import Variances, equal_variance, with_best_common
+from dpsql.accounting.weighted_gaussian import Variances, equal_variance, with_best_common
 from dpsql.mechanism.chosen_counts import FIRST_PART, Goal, choose_keys, estimated
 
 Floats = npt.NDArray[np.float64]

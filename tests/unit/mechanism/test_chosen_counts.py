@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.chosen_intervals import by_zipf, fixed, returned
-from dpsql.accounting.weighted_correlated import Variances, equal_variance, most_keys, with_best_common
+from dpsql.accounting.weighted_gaussian import Variances, equal_variance, most_keys, with_best_common
 from dpsql.mechanism.chosen_counts import (
     MARGIN,
     ROOM,
@@ -19,7 +19,7 @@ from dpsql.mechanism.chosen_counts import (
     largest_keys,
     smallest_rho,
 )
-from dpsql.noise.weighted_correlated import WeightedCorrelatedGaussian
+from dpsql.noise.weighted_gaussian import WeightedCorrelatedGaussian
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.accounting.weighted_correlated import Variances, equal_variance, most_keys, with_best_common
+from dpsql.accounting.weighted_gaussian import Variances, equal_variance, most_keys, with_best_common
 from dpsql.errors import CalibrationError
 
 Floats = npt.NDArray[np.float64]

@@ -14,7 +14,7 @@ from scipy import stats
 from dpsql.errors import CalibrationError
 from dpsql.noise.correlated_gaussian import GRID_BITS
 from dpsql.noise.rounded_gaussian import RoundedGaussian
-from dpsql.noise.weighted_correlated import (
+from dpsql.noise.weighted_gaussian import (
     MOST_SIGMA,
     VALUES_PER_DOUBLING,
     WeightedCorrelatedGaussian,
