@@ -20,10 +20,10 @@ from dpsql.mechanism.chosen_counts import (
     Floats,
     Goal,
     Places,
+    choice_of,
     choose_keys,
-    chosen,
     estimated,
-    largest_keys,
+    rows_within,
     smallest_rho,
 )
 from dpsql.mechanism.measure import MISS, miss_of
@@ -37,7 +37,7 @@ from dpsql.receipts.coverage_lines import CoverageReceipt
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.offer import Offer
-from dpsql.release.points import served_point, shown_keys, stored_keys
+from dpsql.release.points import served_point, stored_keys
 from dpsql.state import SideTable, to_arrow
 
 _ROUNDING = math.sqrt(1.0 / 12.0)
@@ -81,10 +81,15 @@ def answer_rows(
     part, goal, measure = query.first, goal_of(query, first), first.histogram.measure
     keys, counts, sigmas = _estimates(query, first, second, side_table)
     shown, sigmas = np.rint(counts), np.hypot(sigmas, _ROUNDING)
-    is_row = goal.sigmas_of_count * sigmas <= shown
+    allowed = query.target.error * shown / sigmas
+    found = rows_within(allowed, miss_of(query.target.confidence), measure.quantile)
+    is_row = np.zeros(len(keys), dtype=np.bool_)
+    is_row[np.argsort(-allowed, kind="stable")[:found]] = True
     if part.request.min_units > 1:
-        is_row[np.setdiff1d(np.arange(len(keys)), shown_keys(shown, None, part.request.min_units))] = False
-    half_widths = measure.quantile(MISS / 2.0) * sigmas
+        is_row &= shown > part.request.min_units
+    # as sure as if the rows were named before, though they are some of the chosen keys
+    quantile = measure.quantile(MISS / 2.0 * found / max(1, len(keys))) if found else math.inf
+    half_widths = quantile * sigmas
     table = stored_keys(part.frame, side_table).take(to_arrow(keys[is_row]))
     columns = {name: table.column(name) for name in table.column_names}
     columns["agg_0"] = to_arrow(shown[is_row])
@@ -94,7 +99,7 @@ def answer_rows(
     known = np.full(int(is_row.sum()), np.nan if of_rows else 1.0)
     columns["agg_0_within"] = to_arrow(known, nan_as_null=True)
     widest = float(sigmas[is_row].max(initial=0.0))
-    receipt = replace(receipt, columns=_columns(part, goal, widest, measure.quantile(MISS / 2.0)))
+    receipt = replace(receipt, columns=_columns(part, goal, widest, quantile))
     notes = (*_notes(query, int(is_row.sum()), of_rows=of_rows), *receipt.notes)
     if of_rows:
         why = coverage_words.COVERAGE_OF_METHOD.format(rows=_rows_of(part.frame), unit=part.frame.rows.unit)
@@ -112,14 +117,13 @@ def _estimates(
     goal, variances = goal_of(query, first), variances_of(first)
     released = served_point(first.presence, side_table).noisy_values
     point = served_point(second.presence, side_table)
-    order, sizes = largest_keys(released, variances, goal)
     count = int(np.count_nonzero(point.values != UNCHOSEN))
     if not count:
-        return order[:0], released[:0], released[:0]
-    choice = chosen(order[:count], sizes[:count], goal, second.asked_nano / NANO)
+        return np.arange(0), released[:0], released[:0]
+    choice = choice_of(count, released, variances, goal, second.asked_nano / NANO)
     keys = choice.keys
     of_keys = Variances(variances.own[keys], variances.common)
-    counts, sigmas = estimated(released[keys], of_keys, point.noisy_values[keys], choice.variances)
+    counts, sigmas = estimated(released[keys], of_keys, point.noisy_values[keys], choice)
     return keys, counts, sigmas
 
 
