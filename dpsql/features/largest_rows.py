@@ -98,8 +98,8 @@ def answer_rows(
     of_rows = bool(counts_rows(part.frame)) and may_cut(_as_counted(part), 0) != ""
     known = np.full(int(is_row.sum()), np.nan if of_rows else 1.0)
     columns["agg_0_within"] = to_arrow(known, nan_as_null=True)
-    widest = float(sigmas[is_row].max(initial=0.0))
-    receipt = replace(receipt, columns=_columns(part, goal, widest, quantile))
+    if is_row.any():
+        receipt = replace(receipt, columns=_columns(part, goal, float(sigmas[is_row].max()), quantile))
     notes = (*_notes(query, int(is_row.sum()), of_rows=of_rows), *receipt.notes)
     if of_rows:
         why = coverage_words.COVERAGE_OF_METHOD.format(rows=_rows_of(part.frame), unit=part.frame.rows.unit)
