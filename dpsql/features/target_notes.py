@@ -244,7 +244,7 @@ def target_rows(
 
 
 def _has_other_method(part: FrameQuery) -> bool:
-    """Check that method = CORRELATED answers a question, too: one count of public keys, all of which a unit may have."""
+    """Check that method = CORRELATED answers a question, too: one count of public keys, all of them for a unit."""
     frame, (estimate, *others) = part.frame, part.estimates
     if others or part.auto or not isinstance(estimate.value, Sum) or not (frame.keys and frame.public_keys):
         return False
