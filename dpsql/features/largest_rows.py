@@ -13,7 +13,6 @@ from dpsql.accounting.weighted_gaussian import Variances, equal_variance
 from dpsql.features.half_width import up
 from dpsql.features.target_missing import may_cut
 from dpsql.mechanism.chosen_counts import (
-    FIRST_PART,
     MARGIN,
     ROOM,
     Choice,
@@ -24,7 +23,7 @@ from dpsql.mechanism.chosen_counts import (
     choose_keys,
     estimated,
     rows_within,
-    smallest_rho,
+    smallest_level,
 )
 from dpsql.mechanism.measure import MISS, miss_of
 from dpsql.mechanism.weighted_gaussian import UNCHOSEN
@@ -106,7 +105,7 @@ def answer_rows(
         unknown = CoverageReceipt(part.estimates[0].name, part.frame.rows.unit, unknown=why)
         receipt = replace(receipt, coverage=(unknown,))
     if not is_row.any():
-        receipt = replace(receipt, nothing_shown=(_no_row(query, first, side_table, keys, counts),))
+        receipt = replace(receipt, nothing_shown=(_no_row(query, first, counts, sigmas),))
     return pa.table(list(columns.values()), list(columns)), replace(receipt, notes=notes)
 
 
@@ -150,20 +149,19 @@ def _notes(query: LargestWithin, count: int, *, of_rows: bool) -> Iterator[str]:
         yield words.LARGEST_CHOSEN.format(groups=groups)
 
 
-def _no_row(query: LargestWithin, first: Offer, side_table: SideTable, keys: Places, counts: Floats) -> str:
-    """Return why an answer has no row, with the level that would return one by a forecast."""
-    goal, variances = goal_of(query, first), variances_of(first)
-    if len(keys):
-        # the largest count has the estimate of both releases
-        rho = smallest_rho(counts[:1], Variances(variances.own[:1] * 0.0, 0.0), goal)
-    else:
-        released = served_point(first.presence, side_table).noisy_values
-        rho = smallest_rho(released, variances, goal)
-    margin = MARGIN * math.sqrt(float(variances.total[0]))
-    rho = rho or float((ROOM * goal.sigmas_of_count * goal.most / margin) ** 2 / 2.0)
-    name, level = query.cap[0], rho * FIRST_PART / (FIRST_PART - 1)
+def _no_row(query: LargestWithin, first: Offer, counts: Floats, sigmas: Floats) -> str:
+    """Return why an answer has no row, with the level that would return one by a forecast.
+
+    The largest count is taken to be smaller than its estimate by a standard deviation, and no smaller than that.
+    """
+    goal, measure = goal_of(query, first), first.histogram.measure
+    noise = math.sqrt(float(variances_of(first).total[0]))
+    largest = max(
+        (float(max(count - sigma, sigma)) for count, sigma in zip(counts, sigmas, strict=True)), default=noise
+    )
+    name, level = query.cap[0], smallest_level(largest, query.first.frame.key_count or 1, goal)
     if name == "max_epsilon":
-        level = first.histogram.measure.joint_epsilon(query.first.request.delta, level)
+        level = measure.joint_epsilon(query.first.request.delta, level)
     return largest_words.none_within(query.target, (name, up(level)))
 
 

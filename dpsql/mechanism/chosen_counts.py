@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting.weighted_gaussian import Variances, most_keys, with_best_common
+from dpsql.accounting.weighted_gaussian import Variances, equal_variance, most_keys, with_best_common
 from dpsql.noise.weighted_gaussian import MOST_SIGMA, with_few_values
 
 Floats = npt.NDArray[np.float64]
@@ -129,15 +129,22 @@ def _totals(sizes: Floats, goal: Goal) -> Floats:
     return np.minimum(sizes / (ROOM * goal.sigmas_of_count), MOST_SIGMA / 2.0) ** 2
 
 
-def smallest_rho(released: Floats, variances: Variances, goal: Goal) -> float | None:
-    """Return the level at which the second release would pay for one key, by the counts of the first release.
+def smallest_level(count: float, keys: int, goal: Goal) -> float:
+    """Return the level in rho of a question whose second release would pay for a count, by a forecast.
 
-    None if no released count is larger than its margin.
+    The first release finds the count less its margin, and the second one has the variance that this allows.
+
+    Args:
+        count: the largest count, above 0.
+        keys: the number of all keys.
+        goal: what is asked for.
+
+    >>> round(smallest_level(1_200.0, 300, Goal(19.6)), 6)
+    0.000629
     """
-    _, sizes = largest_keys(released, variances, goal)
-    if not len(sizes):
-        return None
-    return with_best_common(_totals(sizes[:1], goal)).rho(goal.most)
+    of_first = MARGIN * math.sqrt(equal_variance(keys, 1.0 / FIRST_PART, goal.most))
+    of_second = ROOM * goal.sigmas_of_count * math.sqrt(equal_variance(1, 1.0 - 1.0 / FIRST_PART, goal.most))
+    return ((of_first + of_second) / count) ** 2
 
 
 def estimated(first: Floats, of_first: Variances, second: Floats, choice: Choice) -> tuple[Floats, Floats]:
