@@ -33,6 +33,7 @@ from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import LargestWithin
 from dpsql.receipts import coverage_words, largest_words, phrases, target_words, words
 from dpsql.receipts.coverage_lines import CoverageReceipt
+from dpsql.receipts.coverage_receipt import why_unmeasured
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.offer import Offer
@@ -94,16 +95,14 @@ def answer_rows(
     columns["agg_0"] = to_arrow(shown[is_row])
     columns["agg_0_low"] = to_arrow((counts - half_widths)[is_row])
     columns["agg_0_high"] = to_arrow((counts + half_widths)[is_row])
-    of_rows = bool(counts_rows(part.frame)) and may_cut(_as_counted(part), 0) != ""
-    known = np.full(int(is_row.sum()), np.nan if of_rows else 1.0)
+    is_cut = may_cut(_as_counted(part), 0) != ""
+    known = np.full(int(is_row.sum()), np.nan if is_cut else 1.0)
     columns["agg_0_within"] = to_arrow(known, nan_as_null=True)
     if is_row.any():
         receipt = replace(receipt, columns=_columns(part, goal, float(sigmas[is_row].max()), quantile))
-    notes = (*_notes(query, int(is_row.sum()), of_rows=of_rows), *receipt.notes)
-    if of_rows:
-        why = coverage_words.COVERAGE_OF_METHOD.format(rows=_rows_of(part.frame), unit=part.frame.rows.unit)
-        unknown = CoverageReceipt(part.estimates[0].name, part.frame.rows.unit, unknown=why)
-        receipt = replace(receipt, coverage=(unknown,))
+    notes = (*_notes(query, int(is_row.sum()), of_rows=is_cut), *receipt.notes)
+    if is_cut:
+        receipt = replace(receipt, coverage=(_unknown_coverage(part),))
     if not is_row.any():
         receipt = replace(receipt, nothing_shown=(_no_row(query, first, counts, sigmas),))
     return pa.table(list(columns.values()), list(columns)), replace(receipt, notes=notes)
@@ -124,6 +123,15 @@ def _estimates(
     of_keys = Variances(variances.own[keys], variances.common)
     counts, sigmas = estimated(released[keys], of_keys, point.noisy_values[keys], choice)
     return keys, counts, sigmas
+
+
+def _unknown_coverage(part: FrameQuery) -> CoverageReceipt:
+    """Return the line that says why nobody knows how much bounds leave out of a count."""
+    frame, unit = part.frame, part.frame.rows.unit
+    why = coverage_words.COVERAGE_OF_METHOD.format(rows=_rows_of(frame), unit=unit)
+    if frame.rows_sql.cuts or frame.bounding.max_rows:
+        why = why_unmeasured(frame)
+    return CoverageReceipt(part.estimates[0].name, unit, unknown=why)
 
 
 def _columns(part: FrameQuery, goal: Goal, sigma: float, quantile: float) -> tuple[ColumnReceipt, ...]:
