@@ -12,6 +12,7 @@ import pyarrow as pa
 from dpsql.accounting.weighted_gaussian import Variances, equal_variance
 from dpsql.features.half_width import up
 from dpsql.features.target_missing import may_cut
+from dpsql.features.target_notes import alias_of
 from dpsql.mechanism.chosen_counts import (
     MARGIN,
     ROOM,
@@ -34,6 +35,7 @@ from dpsql.model.query_kinds import LargestWithin
 from dpsql.receipts import coverage_words, largest_words, phrases, target_words, words
 from dpsql.receipts.coverage_lines import CoverageReceipt
 from dpsql.receipts.coverage_receipt import why_unmeasured
+from dpsql.receipts.left_out_words import may_cut_some
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.offer import Offer
@@ -95,17 +97,18 @@ def answer_rows(
     columns["agg_0"] = to_arrow(shown[is_row])
     columns["agg_0_low"] = to_arrow((counts - half_widths)[is_row])
     columns["agg_0_high"] = to_arrow((counts + half_widths)[is_row])
-    is_cut = may_cut(_as_counted(part), 0) != ""
-    known = np.full(int(is_row.sum()), np.nan if is_cut else 1.0)
+    cut = may_cut(_as_counted(part), 0)
+    known = np.full(int(is_row.sum()), np.nan if cut else 1.0)
     columns["agg_0_within"] = to_arrow(known, nan_as_null=True)
     if is_row.any():
         receipt = replace(receipt, columns=_columns(part, goal, float(sigmas[is_row].max()), quantile))
-    notes = (*_notes(query, int(is_row.sum()), of_rows=is_cut), *receipt.notes)
-    if is_cut:
+    notes = [*_notes(query, int(is_row.sum()), of_rows=bool(cut)), *receipt.notes]
+    if cut:
         receipt = replace(receipt, coverage=(_unknown_coverage(part),))
+        notes += [may_cut_some(cut, [alias_of(part, number)]) for number in part.finish.within]
     if not is_row.any():
         receipt = replace(receipt, nothing_shown=(_no_row(query, first, counts, sigmas),))
-    return pa.table(list(columns.values()), list(columns)), replace(receipt, notes=notes)
+    return pa.table(list(columns.values()), list(columns)), replace(receipt, notes=tuple(notes))
 
 
 def _estimates(
