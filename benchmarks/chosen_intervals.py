@@ -1,6 +1,6 @@
 """Coverage of the intervals of counts that a first release chose: the table of `docs/proofs/weighted-correlated.md`.
 
-    python -m benchmarks.chosen_intervals                   # a minute and a half of one core
+    python -m benchmarks.chosen_intervals                   # two and a half minutes of one core
     python -m benchmarks.chosen_intervals --plain           # both releases in all estimates, and 1.96 deviations
     python -m benchmarks.chosen_intervals --bound           # the largest share of missed intervals without clear keys
 
