@@ -83,12 +83,10 @@ def answer_rows(
     part, goal, measure = query.first, goal_of(query, first), first.histogram.measure
     keys, counts, sigmas = _estimates(query, first, second, side_table)
     shown, sigmas = np.rint(counts), np.hypot(sigmas, _ROUNDING)
-    allowed = query.target.error * shown / sigmas
+    allowed = np.where(shown > part.request.min_units, query.target.error * shown / sigmas, -math.inf)
     found = rows_within(allowed, miss_of(query.target.confidence), measure.quantile)
     is_row = np.zeros(len(keys), dtype=np.bool_)
     is_row[np.argsort(-allowed, kind="stable")[:found]] = True
-    if part.request.min_units > 1:
-        is_row &= shown > part.request.min_units
     # as sure as if the rows were named before, though they are some of the chosen keys
     quantile = measure.quantile(MISS / 2.0 * found / max(1, len(keys))) if found else math.inf
     half_widths = quantile * sigmas

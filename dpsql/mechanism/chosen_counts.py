@@ -33,7 +33,8 @@ ROOM = 15.0 / 14.0
 """Variances are chosen for half widths that are smaller by this factor than the relative error allows, so that most
 chosen counts are still within it when both releases are known."""
 CLEAR = 2.0
-"""A key is clearly among the chosen ones if its released count is so many standard deviations above all others."""
+"""A key is clearly among the chosen ones if its released count is so many standard deviations above those of all keys
+that were not chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ def rows_within(allowed: Floats, miss: float, quantile: Callable[[float], float]
     With r rows of k keys, an interval misses with a probability of miss r / k for each key, so that of the rows a part
     of miss is missed in expectation. Rows are those with the largest allowed numbers of deviations, and as many as have
     at least the quantile of that probability.
-    *Source*: Benjamini and Yekutieli 2005, Theorem 1; docs/proofs/weighted-correlated.md, section 6.
+    *Source*: Benjamini and Yekutieli 2005, Theorem 1; docs/proofs/weighted-correlated.md, Theorem 4.
 
     Args:
         allowed: half width that the error allows over the standard deviation, of each chosen key. *Shape*: (keys,).
