@@ -14,6 +14,7 @@ from benchmarks.chosen_intervals import Setting, by_zipf, fixed, most_missed, no
 from dpsql.accounting.weighted_gaussian import Variances, equal_variance, most_keys, with_best_common
 from dpsql.mechanism.chosen_counts import (
     CLEAR,
+    FIRST_PART,
     MARGIN,
     ROOM,
     Choice,
@@ -24,7 +25,7 @@ from dpsql.mechanism.chosen_counts import (
     estimated,
     largest_keys,
     rows_within,
-    smallest_rho,
+    smallest_level,
 )
 from dpsql.noise.weighted_gaussian import WeightedCorrelatedGaussian
 
@@ -119,28 +120,22 @@ def test_equal_counts_are_taken_in_the_order_of_the_keys() -> None:
     assert choice.keys.tolist() == [0, 1, 2]
 
 
-@given(counts, levels, st.integers(1, 3))
-def test_the_smallest_level_pays_for_one_key_and_a_little_less_does_not(
-    released: Floats, rho: float, most: int
-) -> None:
-    variances, goal = first_release(len(released), rho), Goal(SIGMAS, None, most)
-    least, choice = smallest_rho(released, variances, goal), choose_keys(released, variances, goal, 1.0)
-    if least is None:
-        assert choice is None
-        return
-    size = float(largest_keys(released, variances, goal)[1][0])
-    allowed = np.array([(size / (ROOM * SIGMAS)) ** 2])
-    assert (most_keys(allowed, least, most), most_keys(allowed, least * (1 - 1e-9), most)) == (1, 0)
-    at_least = choose_keys(released, variances, goal, least)
-    assert at_least is not None
-    assert at_least.variances.total[0] <= allowed[0] * (1 + 1e-3)
+@pytest.mark.parametrize(("keys", "most"), [(1, 1), (300, 1), (300, 3)])
+def test_at_the_level_of_a_forecast_both_releases_reach_the_count(keys: int, most: int) -> None:
+    """The count less the margin of the first release is as large as the second release needs."""
+    goal = Goal(SIGMAS, None, most)
+    level = smallest_level(1_200.0, keys, goal)
+    size = 1_200.0 - MARGIN * np.sqrt(equal_variance(keys, level / FIRST_PART, most))
+    allowed, rest = np.array([(size / (ROOM * SIGMAS)) ** 2]), level * (1 - 1 / FIRST_PART)
+    paid = [most_keys(allowed, rest * factor, most) for factor in (1.0 + 1e-9, 1.0 - 1e-9)]
+    assert paid == [1, 0]
 
 
 def test_a_level_that_pays_for_no_key_is_spent_on_the_largest() -> None:
     released = np.array([10.0, 400.0, 300.0])
     variances = first_release(3, 0.5)
-    least = smallest_rho(released, variances, Goal(SIGMAS))
-    assert least is not None
+    _, sizes = largest_keys(released, variances, Goal(SIGMAS))
+    least = with_best_common((sizes[:1] / (ROOM * SIGMAS)) ** 2).rho()
     choice = choose_keys(released, variances, Goal(SIGMAS), least / 10)
     assert choice is not None
     assert choice.keys.tolist() == [1]
