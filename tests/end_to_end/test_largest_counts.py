@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.features import largest_within
-from dpsql.release.stage import FrameValues
+from dpsql.release.stage import FrameValues, release_frame
 from tests.end_to_end.prepared import with_declarations, with_own_state
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
@@ -185,14 +185,14 @@ def test_a_process_that_was_killed_costs_nothing_more(
     words: dpsql.Session, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
     """Killed before the first release is stored, or between both: the charges of both pay for asking again."""
-    release, calls = largest_within.release_frame, 0
+    calls = 0
 
     def killed(*arguments: object) -> FrameValues:
         nonlocal calls
         calls += 1
         if calls == call:
             raise KilledError
-        return release(*arguments)  # type: ignore[arg-type]
+        return release_frame(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(largest_within, "release_frame", killed)
     with pytest.raises(KilledError):
@@ -217,9 +217,9 @@ def test_both_releases_are_charged_before_a_row_is_read(words: dpsql.Session, mo
 
 def test_rows_and_coverage_are_those_of_the_benchmark(words: dpsql.Session) -> None:
     """A thousand returned rows: by the benchmark 60.7 an answer, 98 % within 10 %, intervals that cover 95 %."""
-    answers = []
+    answers: list[list[tuple[int, int, float, float, bool]]] = []
     question = text("max_rho = 1.3525, refresh = TRUE", "")
-    while sum(map(len, answers)) < 1_000:
+    while sum(len(one) for one in answers) < 1_000:
         answers.append(words.sql(question).fetchall())
     rows = [row for answer in answers for row in answer]
     assert np.mean([len(answer) for answer in answers]) == pytest.approx(60.7, rel=0.1)

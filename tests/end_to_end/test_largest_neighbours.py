@@ -19,7 +19,7 @@ from dpsql.features import largest_within
 from dpsql.noise.correlated_gaussian import CorrelatedGaussian
 from dpsql.noise.entropy import Distribution, Drawn, NoiseSource, SystemEntropy
 from dpsql.noise.weighted_gaussian import WeightedCorrelatedGaussian
-from dpsql.release import stage
+from dpsql.release import runtime, stage
 from tests.end_to_end.receipts import receipt_of
 
 Floats = npt.NDArray[np.float64]
@@ -70,7 +70,7 @@ class Seen:
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     found, read, choose = Seen(), largest_within._read_counts, largest_within.choice_to_draw
-    salt = stage.bounding_salt
+    salt = runtime.bounding_salt
 
     def noted_counts(*arguments: Any) -> Any:
         values = read(*arguments)
