@@ -16,6 +16,7 @@ import pytest
 
 import dpsql
 from dpsql.features import largest_within
+from dpsql.features.largest_rows import choice_to_draw
 from dpsql.noise.correlated_gaussian import CorrelatedGaussian
 from dpsql.noise.entropy import Distribution, Drawn, NoiseSource, SystemEntropy
 from dpsql.noise.weighted_gaussian import WeightedCorrelatedGaussian
@@ -69,7 +70,7 @@ class Seen:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    found, read, choose = Seen(), largest_within._read_counts, largest_within.choice_to_draw
+    found, read, choose = Seen(), largest_within._read_counts, choice_to_draw
     salt = runtime.bounding_salt
 
     def noted_counts(*arguments: Any) -> Any:
