@@ -3,13 +3,13 @@
 Section 7.2 of "Adaptive privacy composition for accuracy-first mechanisms" side by side: n draws of 300 keys by Zipf's
 law at epsilon = 10 and delta = 1e-6, which the paper takes for a sum of squared parameters of 2.705. A unit moves each
 count by 0 or 1. Precision is the share of the returned counts that are truly within 10 %. Doubling and Brownian noise
-reduction stop by the paper's rule, where the estimate has 21 standard deviations. All keys at one level, and two
-releases, return counts whose half width at 95 % is within 10 %, which takes 19.6. The two best methods are measured by
-both rules.
+reduction stop by the paper's rule, where the estimate has 21 standard deviations. All keys at one level return counts
+whose half width at 95 % is within 10 %, which takes 19.6; Brownian noise reduction is measured by this rule, too. Two
+releases return counts by the step-up rule of the library, whose half widths allow for picking the rows.
 
 Claims, for Zipf 0.75 and the paper's budget: doubling and Brownian noise reduction return what an earlier
-implementation returned, within 3 standard errors; two releases return at least what their prototype returned, by the
-paper's rule, with a precision of at least 0.96.
+implementation returned, within 3 standard errors; two releases return at least what their prototype returned by the
+paper's rule, within 3 standard errors or 1.5 %, with a precision of at least 0.96.
 
 With --tune it varies the rule of two releases, on seeds that the tables do not use.
 """
@@ -51,13 +51,15 @@ OTHER_BUDGETS = (
 KNOWN = {
     "doubling": (17.0, 33.0, 59.0, 102.0, 176.0),
     "Brownian noise reduction": (21.3, 44.4, 85.2, 149.0, 248.0),
-    "two releases, rule of the paper": (28.4, 56.3, 113.0, 221.0, 300.0),
+    "two releases": (28.4, 56.3, 113.0, 221.0, 300.0),
 }
 KNOWN_TRIALS, ROUNDED_BY = 40, 0.5
 """Earlier figures are means of so many trials, and differ from them by so much at most."""
+LESS = 0.015
+"""Two releases may return less than their prototype by this share: its intervals did not allow for picking the rows."""
 
 PARTS = (8, 6, 5, 4, 3, 2)
-MARGINS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
+MARGINS = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5)
 ROOMS = (1.0, 1.03, Rule.room, 1.1, 1.15)
 OTHER_CASES = (
     (30, 8_000, 0.05),
@@ -160,14 +162,13 @@ def failures(table: Table) -> list[str]:
     for name, figures in KNOWN.items():
         for figure, (size, one) in zip(figures, table[name].items(), strict=True):
             allowed = ROUNDED_BY + 3.0 * one.error * math.sqrt(1.0 + one.trials / KNOWN_TRIALS)
-            is_ours = name.startswith("two")
+            is_ours = name == "two releases"
+            if is_ours:
+                allowed = max(allowed, LESS * figure)
             if one.mean < figure - allowed or (one.mean > figure + allowed and not is_ours):
                 found.append(f"{name}, n = {size:,}: {one.mean:.1f} results, known {figure:g} ± {allowed:.1f}")
             if is_ours and one.precision < LEAST_PRECISION:
                 found.append(f"{name}, n = {size:,}: precision {one.precision:.3f}, at least {LEAST_PRECISION}")
-    for size, one in table["two releases"].items():
-        if one.precision < LEAST_PRECISION:
-            found.append(f"two releases, n = {size:,}: precision {one.precision:.3f}, at least {LEAST_PRECISION}")
     return found
 
 

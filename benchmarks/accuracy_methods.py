@@ -9,22 +9,23 @@ Noise is numpy's with a seed, because only accuracy is measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting.weighted_gaussian import Variances, equal_variance, with_best_common
-from dpsql.mechanism.chosen_counts import FIRST_PART, MARGIN, ROOM, Goal, choose_keys, estimated
+from benchmarks.chosen_intervals import ERROR, PLAIN, FirstRelease, noised
+from dpsql.accounting.weighted_gaussian import equal_variance, with_best_common
+from dpsql.mechanism import chosen_counts
+from dpsql.mechanism.chosen_counts import Goal
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Generator = np.random.Generator
 
-ERROR = 0.1
-"""The relative error that is asked for."""
 CHOICE = 0.1
 """The epsilon of the exponential mechanism, which chooses the next key."""
 SMALLEST = 1e-4
@@ -33,7 +34,7 @@ GRID = 1000
 """Brownian noise reduction looks at so many squared parameters, equally spaced."""
 RULE_OF_PAPER = (2.0 + ERROR) / ERROR
 """The least estimate, in its standard deviations, by the paper: (x + 1) / (x - 1) <= 1 + error, so x is 21 or more."""
-HALF_WIDTH = 1.959963984540054 / ERROR
+HALF_WIDTH = PLAIN / ERROR
 """The least estimate, in its standard deviations, whose half width at 95 % is within the error."""
 
 
@@ -178,12 +179,6 @@ def brownian(true: Floats, budget: Budget, generator: Generator, needed: float =
     return by_choice(true, budget, generator, partial(reduced, needed=needed))
 
 
-def noised(true: Floats, variances: Variances, generator: Generator) -> Floats:
-    """Return counts with correlated noise. *Shapes*: (trials, keys) or (keys,), twice."""
-    own = generator.standard_normal(true.shape) * np.sqrt(variances.own)
-    return np.asarray(true + own + generator.standard_normal((*true.shape[:-1], 1)) * np.sqrt(variances.common))
-
-
 def one_level(true: Floats, budget: Budget, generator: Generator) -> Returned:
     """Release all keys at one level, and return those whose half width is within the error."""
     total = equal_variance(true.shape[1], budget.squared / 2.0)
@@ -194,43 +189,42 @@ def one_level(true: Floats, budget: Budget, generator: Generator) -> Returned:
 
 @dataclass(frozen=True)
 class Rule:
-    """What two releases are chosen by; its defaults are those of `dpsql/mechanism/chosen_counts.py`.
+    """Constants that two releases are chosen by; its defaults are those of `dpsql/mechanism/chosen_counts.py`.
 
     Attributes:
         first_part: the first release has one part in so many of the level.
         margin: number of standard deviations that are taken off a released count.
         room: half widths are chosen smaller by this factor.
-        needed: the least estimate that is returned, in its standard deviations.
 
     """
 
-    first_part: float = FIRST_PART
-    margin: float = MARGIN
-    room: float = ROOM
-    needed: float = HALF_WIDTH
+    first_part: float = chosen_counts.FIRST_PART
+    margin: float = chosen_counts.MARGIN
+    room: float = chosen_counts.ROOM
+
+    @contextmanager
+    def in_the_library(self) -> Iterator[None]:
+        """Let the library choose by the margin and the room of this rule until the end of a `with` statement."""
+        before = chosen_counts.MARGIN, chosen_counts.ROOM
+        chosen_counts.MARGIN, chosen_counts.ROOM = self.margin, self.room
+        try:
+            yield
+        finally:
+            chosen_counts.MARGIN, chosen_counts.ROOM = before
 
 
 def two_releases(true: Floats, budget: Budget, generator: Generator, rule: Rule | None = None) -> Returned:
-    """Release all keys, then the largest with chosen variances, and return the counts that the rule accepts."""
+    """Release all keys, then the largest with chosen variances, and return the counts that are within the error."""
     rule = rule or Rule()
     rho = budget.squared / 2.0
     first_rho = rho / rule.first_part
-    first = with_best_common(np.ones(true.shape[1])).at(first_rho)
-    released = noised(true, first, generator)
-    goal = Goal(HALF_WIDTH * rule.room / ROOM)
+    variances = with_best_common(np.ones(true.shape[1])).at(first_rho)
     counts, right = np.zeros(len(true)), np.zeros(len(true))
-    for trial, values in enumerate(released):
-        # a margin other than the library's is a shift of what its choice reads
-        shifted = values + (MARGIN - rule.margin) * np.sqrt(first.total)
-        choice = choose_keys(shifted, first, goal, rho - first_rho)
-        if choice is None:
-            continue
-        exact = true[trial, choice.keys]
-        second = noised(exact, choice.variances, generator)
-        of_first = Variances(first.own[choice.keys], first.common)
-        estimates, deviations = estimated(values[choice.keys], of_first, second, choice.variances)
-        shown = estimates >= rule.needed * deviations
-        counts[trial], right[trial] = shown.sum(), (shown & within(estimates, exact)).sum()
+    with rule.in_the_library():
+        for trial, released in enumerate(noised(true, variances, generator)):
+            first = FirstRelease(true[trial], released, variances)
+            rows = first.rows(Goal(HALF_WIDTH), rho - first_rho, generator)
+            counts[trial], right[trial] = len(rows.truths), rows.is_within.sum()
     return Returned(counts, right)
 
 
@@ -239,6 +233,5 @@ METHODS: dict[str, Method] = {
     "Brownian noise reduction": brownian,
     "all keys at one level": one_level,
     "two releases": two_releases,
-    "two releases, rule of the paper": partial(two_releases, rule=Rule(needed=RULE_OF_PAPER)),
     "Brownian, rule of half widths": partial(brownian, needed=HALF_WIDTH),
 }

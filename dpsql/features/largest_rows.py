@@ -12,19 +12,19 @@ import pyarrow as pa
 from dpsql.accounting.weighted_gaussian import Variances, equal_variance
 from dpsql.features.half_width import up
 from dpsql.features.target_missing import may_cut
+from dpsql.features.target_notes import alias_of
 from dpsql.mechanism.chosen_counts import (
-    FIRST_PART,
     MARGIN,
     ROOM,
     Choice,
     Floats,
     Goal,
     Places,
+    choice_of,
     choose_keys,
-    chosen,
     estimated,
-    largest_keys,
-    smallest_rho,
+    rows_within,
+    smallest_level,
 )
 from dpsql.mechanism.measure import MISS, miss_of
 from dpsql.mechanism.weighted_gaussian import UNCHOSEN
@@ -34,10 +34,12 @@ from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import LargestWithin
 from dpsql.receipts import coverage_words, largest_words, phrases, target_words, words
 from dpsql.receipts.coverage_lines import CoverageReceipt
+from dpsql.receipts.coverage_receipt import why_unmeasured
+from dpsql.receipts.left_out_words import may_cut_some
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
 from dpsql.release.offer import Offer
-from dpsql.release.points import served_point, shown_keys, stored_keys
+from dpsql.release.points import served_point, stored_keys
 from dpsql.state import SideTable, to_arrow
 
 _ROUNDING = math.sqrt(1.0 / 12.0)
@@ -81,28 +83,30 @@ def answer_rows(
     part, goal, measure = query.first, goal_of(query, first), first.histogram.measure
     keys, counts, sigmas = _estimates(query, first, second, side_table)
     shown, sigmas = np.rint(counts), np.hypot(sigmas, _ROUNDING)
-    is_row = goal.sigmas_of_count * sigmas <= shown
-    if part.request.min_units > 1:
-        is_row[np.setdiff1d(np.arange(len(keys)), shown_keys(shown, None, part.request.min_units))] = False
-    half_widths = measure.quantile(MISS / 2.0) * sigmas
+    allowed = np.where(shown > part.request.min_units, query.target.error * shown / sigmas, -math.inf)
+    found = rows_within(allowed, miss_of(query.target.confidence), measure.quantile)
+    is_row = np.zeros(len(keys), dtype=np.bool_)
+    is_row[np.argsort(-allowed, kind="stable")[:found]] = True
+    # as sure as if the rows were named before, though they are some of the chosen keys
+    quantile = measure.quantile(MISS / 2.0 * found / max(1, len(keys))) if found else math.inf
+    half_widths = quantile * sigmas
     table = stored_keys(part.frame, side_table).take(to_arrow(keys[is_row]))
     columns = {name: table.column(name) for name in table.column_names}
     columns["agg_0"] = to_arrow(shown[is_row])
     columns["agg_0_low"] = to_arrow((counts - half_widths)[is_row])
     columns["agg_0_high"] = to_arrow((counts + half_widths)[is_row])
-    of_rows = bool(counts_rows(part.frame)) and may_cut(_as_counted(part), 0) != ""
-    known = np.full(int(is_row.sum()), np.nan if of_rows else 1.0)
+    cut = may_cut(_as_counted(part), 0)
+    known = np.full(int(is_row.sum()), np.nan if cut else 1.0)
     columns["agg_0_within"] = to_arrow(known, nan_as_null=True)
-    widest = float(sigmas[is_row].max(initial=0.0))
-    receipt = replace(receipt, columns=_columns(part, goal, widest, measure.quantile(MISS / 2.0)))
-    notes = (*_notes(query, int(is_row.sum()), of_rows=of_rows), *receipt.notes)
-    if of_rows:
-        why = coverage_words.COVERAGE_OF_METHOD.format(rows=_rows_of(part.frame), unit=part.frame.rows.unit)
-        unknown = CoverageReceipt(part.estimates[0].name, part.frame.rows.unit, unknown=why)
-        receipt = replace(receipt, coverage=(unknown,))
+    if is_row.any():
+        receipt = replace(receipt, columns=_columns(part, goal, float(sigmas[is_row].max()), quantile))
+    notes = [*_notes(query, int(is_row.sum()), of_rows=bool(cut)), *receipt.notes]
+    if cut:
+        receipt = replace(receipt, coverage=(_unknown_coverage(part),))
+        notes += [may_cut_some(cut, [alias_of(part, number)]) for number in part.finish.within]
     if not is_row.any():
-        receipt = replace(receipt, nothing_shown=(_no_row(query, first, side_table, keys, counts),))
-    return pa.table(list(columns.values()), list(columns)), replace(receipt, notes=notes)
+        receipt = replace(receipt, nothing_shown=(_no_row(query, first, counts, sigmas),))
+    return pa.table(list(columns.values()), list(columns)), replace(receipt, notes=tuple(notes))
 
 
 def _estimates(
@@ -112,15 +116,23 @@ def _estimates(
     goal, variances = goal_of(query, first), variances_of(first)
     released = served_point(first.presence, side_table).noisy_values
     point = served_point(second.presence, side_table)
-    order, sizes = largest_keys(released, variances, goal)
     count = int(np.count_nonzero(point.values != UNCHOSEN))
     if not count:
-        return order[:0], released[:0], released[:0]
-    choice = chosen(order[:count], sizes[:count], goal, second.asked_nano / NANO)
+        return np.arange(0), released[:0], released[:0]
+    choice = choice_of(count, released, variances, goal, second.asked_nano / NANO)
     keys = choice.keys
     of_keys = Variances(variances.own[keys], variances.common)
-    counts, sigmas = estimated(released[keys], of_keys, point.noisy_values[keys], choice.variances)
+    counts, sigmas = estimated(released[keys], of_keys, point.noisy_values[keys], choice)
     return keys, counts, sigmas
+
+
+def _unknown_coverage(part: FrameQuery) -> CoverageReceipt:
+    """Return the line that says why nobody knows how much bounds leave out of a count."""
+    frame, unit = part.frame, part.frame.rows.unit
+    why = coverage_words.COVERAGE_OF_METHOD.format(rows=_rows_of(frame), unit=unit)
+    if frame.rows_sql.cuts or frame.bounding.max_rows:
+        why = why_unmeasured(frame)
+    return CoverageReceipt(part.estimates[0].name, unit, unknown=why)
 
 
 def _columns(part: FrameQuery, goal: Goal, sigma: float, quantile: float) -> tuple[ColumnReceipt, ...]:
@@ -146,20 +158,19 @@ def _notes(query: LargestWithin, count: int, *, of_rows: bool) -> Iterator[str]:
         yield words.LARGEST_CHOSEN.format(groups=groups)
 
 
-def _no_row(query: LargestWithin, first: Offer, side_table: SideTable, keys: Places, counts: Floats) -> str:
-    """Return why an answer has no row, with the level that would return one by a forecast."""
-    goal, variances = goal_of(query, first), variances_of(first)
-    if len(keys):
-        # the largest count has the estimate of both releases
-        rho = smallest_rho(counts[:1], Variances(variances.own[:1] * 0.0, 0.0), goal)
-    else:
-        released = served_point(first.presence, side_table).noisy_values
-        rho = smallest_rho(released, variances, goal)
-    margin = MARGIN * math.sqrt(float(variances.total[0]))
-    rho = rho or float((ROOM * goal.sigmas_of_count * goal.most / margin) ** 2 / 2.0)
-    name, level = query.cap[0], rho * FIRST_PART / (FIRST_PART - 1)
+def _no_row(query: LargestWithin, first: Offer, counts: Floats, sigmas: Floats) -> str:
+    """Return why an answer has no row, with the level that would return one by a forecast.
+
+    The largest count is taken to be smaller than its estimate by a standard deviation, and no smaller than that.
+    """
+    goal, measure = goal_of(query, first), first.histogram.measure
+    noise = math.sqrt(float(variances_of(first).total[0]))
+    largest = max(
+        (float(max(count - sigma, sigma)) for count, sigma in zip(counts, sigmas, strict=True)), default=noise
+    )
+    name, level = query.cap[0], smallest_level(largest, query.first.frame.key_count or 1, goal)
     if name == "max_epsilon":
-        level = first.histogram.measure.joint_epsilon(query.first.request.delta, level)
+        level = measure.joint_epsilon(query.first.request.delta, level)
     return largest_words.none_within(query.target, (name, up(level)))
 
 

@@ -41,6 +41,7 @@ from dpsql.features.target_rule import (
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.window import charged_delta
+from dpsql.model.estimates import Sum
 from dpsql.model.frame import NANO, Frame
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery
@@ -237,7 +238,21 @@ def target_rows(
         rows.append(("target", "first level", f"rho = {first_nano / NANO:.9g}"))
     else:
         rows.append(("target", "stopped", target_words.stopped(stop.rho_nano / NANO, stop.steps)))
+    if _has_other_method(query.first):
+        rows.append(("target", "other method", target_words.OTHER_METHOD))
     return [*rows, *_window_rows(query.first.frame)]
+
+
+def _has_other_method(part: FrameQuery) -> bool:
+    """Check that method = CORRELATED answers a question, too: one count of public keys, all of them for a unit."""
+    frame, (estimate, *others) = part.frame, part.estimates
+    if others or part.auto or not isinstance(estimate.value, Sum) or not (frame.keys and frame.public_keys):
+        return False
+    statistic, bounding, finish = estimate.value.linear.statistic, frame.bounding, part.finish
+    is_count = statistic is None or statistic.kind in ("rows", "units")
+    is_whole = bounding.max_groups == frame.key_count and not (bounding.counted_groups or bounding.by_norm)
+    picks = finish.having or finish.qualify or finish.offset or (finish.limit is not None and not finish.top)
+    return is_count and is_whole and not picks and not (finish.top and not finish.top.is_largest)
 
 
 def open_target_rows(query: WithinTarget, least: FrameQuery, state: State, reader: Reader) -> list[Row]:

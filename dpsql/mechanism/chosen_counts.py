@@ -2,24 +2,27 @@
 
 The first release noises all keys alike. Its numbers choose the largest keys and a variance for each of them, as large
 as the relative error allows. The second release noises these keys with these variances and costs the rest of the level.
-Both together are the best linear estimate of the chosen counts.
+A count is estimated from both releases, or from the second one alone if the first one is why its key was chosen.
 
-Here are the pure functions of the method: the choice, and the estimate. A choice reads released numbers alone, and its
-cost is fixed before the first release. So both releases cost the sum of their levels (docs/proofs/ledger.md, Theorem
-2, and docs/proofs/weighted-correlated.md, Theorem 3).
+Here are the pure functions of the method: the choice, the estimate, and the rows that are within the error. A choice
+reads released numbers alone, and its cost is fixed before the first release. So both releases cost the sum of their
+levels (docs/proofs/ledger.md, Theorem 2, and docs/proofs/weighted-correlated.md, Theorem 3).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting.weighted_gaussian import Variances, most_keys, with_best_common
+from dpsql.accounting.weighted_gaussian import Variances, equal_variance, most_keys, with_best_common
 from dpsql.noise.weighted_gaussian import MOST_SIGMA, with_few_values
 
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
 
 FIRST_PART = 4
@@ -29,6 +32,9 @@ MARGIN = 1.0
 ROOM = 15.0 / 14.0
 """Variances are chosen for half widths that are smaller by this factor than the relative error allows, so that most
 chosen counts are still within it when both releases are known."""
+CLEAR = 2.0
+"""A key is clearly among the chosen ones if its released count is so many standard deviations above those of all keys
+that were not chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +60,13 @@ class Choice:
     Attributes:
         keys: places of the keys among all keys, those with the largest released counts first.
         variances: of the noise of each.
+        is_clear: which of the keys are clearly among the chosen ones, so that the first release tells of their counts.
 
     """
 
     keys: Places
     variances: Variances
+    is_clear: Flags
 
 
 def choose_keys(released: Floats, variances: Variances, goal: Goal, rho: float) -> Choice | None:
@@ -66,7 +74,7 @@ def choose_keys(released: Floats, variances: Variances, goal: Goal, rho: float) 
 
     Args:
         released: the counts of the first release. *Shape*: (all keys,).
-        variances: of the first release.
+        variances: of the first release, whose own variances are equal.
         goal: what is asked for.
         rho: the level that the second release costs.
 
@@ -75,37 +83,46 @@ def choose_keys(released: Floats, variances: Variances, goal: Goal, rho: float) 
         one with the variance that rho pays for. None if no count is larger than its margin.
 
     """
-    order, sizes = largest_keys(released, variances, goal)
-    if not len(order):
+    _, sizes = largest_keys(released, variances, goal)
+    if not len(sizes):
         return None
-    count = max(1, most_keys(_totals(sizes, goal), rho, goal.most))
-    return chosen(order[:count], sizes[:count], goal, rho)
+    return choice_of(max(1, most_keys(_totals(sizes, goal), rho, goal.most)), released, variances, goal, rho)
+
+
+def choice_of(count: int, released: Floats, variances: Variances, goal: Goal, rho: float) -> Choice:
+    """Return the choice of a number of keys, the variances in the ratio of their squared counts, which cost rho.
+
+    Args:
+        count: the number of keys, above 0.
+        released: as in `choose_keys`.
+        variances: likewise.
+        goal: likewise.
+        rho: likewise.
+
+    """
+    order, sizes = largest_keys(released, variances, goal)
+    keys, exact = order[:count], with_best_common(_totals(sizes[:count], goal)).at(rho, goal.most)
+    own = with_few_values(np.sqrt(exact.own)) ** 2
+    largest_other = float(np.delete(released, keys).max(initial=-math.inf))
+    is_clear = released[keys] >= largest_other + CLEAR * np.sqrt(variances.own[keys])
+    return Choice(keys, Variances(own, exact.common).at(rho, goal.most), np.asarray(is_clear))
 
 
 def largest_keys(released: Floats, variances: Variances, goal: Goal) -> tuple[Places, Floats]:
     """Return the keys that may be chosen, the largest first, and their counts less a margin, all above 0.
 
+    A count is drawn towards the mean of all counts as far as noise explains their spread, and the margin is one of the
+    noise that is left. So many equal counts are not taken to be as large as their largest noise.
+
     *Shapes*: (keys,) twice; at most as many keys as the goal's limit.
     """
-    sizes = released - MARGIN * np.sqrt(variances.total)
-    order = np.argsort(-sizes, kind="stable")[: goal.limit]
+    spread = float(np.var(released))
+    kept = max(0.0, 1.0 - float(variances.own[0]) / spread) if spread > 0.0 else 0.0
+    mean = float(released.mean())
+    sizes = mean + kept * (released - mean) - MARGIN * np.sqrt(kept * variances.own + variances.common)
+    order = np.argsort(-released, kind="stable")[: goal.limit]
     order = order[sizes[order] > 0.0]
     return order, sizes[order]
-
-
-def chosen(keys: Places, sizes: Floats, goal: Goal, rho: float) -> Choice:
-    """Return a choice of keys, with variances that are in the ratio of their squared counts and cost rho.
-
-    Args:
-        keys: places of the keys. *Shape*: (keys,), with at least one key.
-        sizes: their counts, above 0. *Shape*: (keys,).
-        goal: what is asked for.
-        rho: the level that the second release costs.
-
-    """
-    exact = with_best_common(_totals(sizes, goal)).at(rho, goal.most)
-    own = with_few_values(np.sqrt(exact.own)) ** 2
-    return Choice(keys, Variances(own, exact.common).at(rho, goal.most))
 
 
 def _totals(sizes: Floats, goal: Goal) -> Floats:
@@ -113,25 +130,42 @@ def _totals(sizes: Floats, goal: Goal) -> Floats:
     return np.minimum(sizes / (ROOM * goal.sigmas_of_count), MOST_SIGMA / 2.0) ** 2
 
 
-def smallest_rho(released: Floats, variances: Variances, goal: Goal) -> float | None:
-    """Return the level at which the second release would pay for one key, by the counts of the first release.
+def smallest_level(count: float, keys: int, goal: Goal) -> float:
+    """Return the level in rho of a question whose second release would pay for a count, by a forecast.
 
-    None if no released count is larger than its margin.
+    The first release finds the count less its margin, and the second one has the variance that this allows.
+
+    Args:
+        count: the largest count, above 0.
+        keys: the number of all keys.
+        goal: what is asked for.
+
+    >>> round(smallest_level(1_200.0, 300, Goal(19.6)), 6)
+    0.000629
     """
-    _, sizes = largest_keys(released, variances, goal)
-    return float((ROOM * goal.sigmas_of_count * goal.most / sizes[0]) ** 2 / 2.0) if len(sizes) else None
+    of_first = MARGIN * math.sqrt(equal_variance(keys, 1.0 / FIRST_PART, goal.most))
+    of_second = ROOM * goal.sigmas_of_count * math.sqrt(equal_variance(1, 1.0 - 1.0 / FIRST_PART, goal.most))
+    return ((of_first + of_second) / count) ** 2
 
 
-def estimated(first: Floats, of_first: Variances, second: Floats, of_second: Variances) -> tuple[Floats, Floats]:
-    """Return the generalised least squares estimate of counts that two releases have noised, and its deviations.
+def estimated(first: Floats, of_first: Variances, second: Floats, choice: Choice) -> tuple[Floats, Floats]:
+    """Return the generalised least squares estimate of the chosen counts, and its standard deviations.
 
-    The estimate is linear in both releases, and unbiased given which keys are in them. It uses the covariances of the
-    noise alone: P = P1 + P2, and P^-1 (P1 x1 + P2 x2), each P_j the inverse of diag(own_j) + common_j 1 1'. P is a
-    diagonal less a matrix of rank two, so its inverse takes as many steps as there are keys.
+    The estimate reads the second release, and the first one of the clear keys alone. The other keys were chosen because
+    of their first numbers, which are too large for that reason. It uses the covariances of the noise alone: P = P1 +
+    P2, and P^-1 (P1 x1 + P2 x2), each P_j the inverse of diag(own_j) + common_j 1 1'. P is a diagonal less a matrix of
+    rank two, so its inverse takes as many steps as there are keys.
+    *Source*: docs/proofs/weighted-correlated.md, section 5.
 
-    *Shapes*: each (keys,); the common variances are numbers.
+    Args:
+        first: the counts of the first release for the chosen keys. *Shape*: (keys,).
+        of_first: their variances.
+        second: the counts of the second release. *Shape*: (keys,).
+        choice: the keys, with the variances of the second release.
+
     """
-    weights = np.stack([1.0 / of_first.own, 1.0 / of_second.own])
+    of_second = choice.variances
+    weights = np.stack([np.where(choice.is_clear, 1.0 / of_first.own, 0.0), 1.0 / of_second.own])
     # P_j = diag(w_j) - w_j w_j' / (1/common_j + sum w_j)
     sums = np.array([1.0 / of_first.common, 1.0 / of_second.common]) + weights.sum(axis=1)
     values = np.stack([first, second])
@@ -144,3 +178,25 @@ def estimated(first: Floats, of_first: Variances, second: Floats, of_second: Var
     estimates = total / diagonal + spread.T @ (inner @ (spread @ total))
     covariances = 1.0 / diagonal + np.einsum("ik,ij,jk->k", spread, inner, spread)
     return estimates, np.sqrt(covariances)
+
+
+def rows_within(allowed: Floats, miss: float, quantile: Callable[[float], float]) -> int:
+    """Return the largest number of rows that are within the error, if intervals allow for picking them.
+
+    With r rows of k keys, an interval misses with a probability of miss r / k for each key, so that of the rows a part
+    of miss is missed in expectation. Rows are those with the largest allowed numbers of deviations, and as many as have
+    at least the quantile of that probability.
+    *Source*: Benjamini and Yekutieli 2005, Theorem 1; docs/proofs/weighted-correlated.md, Theorem 4.
+
+    Args:
+        allowed: half width that the error allows over the standard deviation, of each chosen key. *Shape*: (keys,).
+        miss: the part of the rows whose intervals may miss.
+        quantile: the number of deviations that noise exceeds, on one side, with a probability.
+
+    >>> from statistics import NormalDist
+    >>> rows_within(np.array([9.0, 2.2, 2.1, 1.0]), 0.05, lambda miss: -NormalDist().inv_cdf(miss))
+    3
+    """
+    keys, ordered = len(allowed), np.sort(allowed)[::-1]
+    fits = (rows for rows in range(keys, 0, -1) if ordered[rows - 1] >= quantile(miss * rows / (2.0 * keys)))
+    return next(fits, 0)

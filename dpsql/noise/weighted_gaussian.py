@@ -70,7 +70,7 @@ def with_few_values(sigmas: Floats) -> Floats:
     *Shapes*: (keys,) to (keys,).
 
     >>> with_few_values(np.array([1.0, 1.001, 1.9, 3.8])).tolist()
-    [1.0, 1.0, 1.9152065613971472, 3.8304131227942944]
+    [1.0, 1.0, 1.8945759815869656, 3.789151963173931]
     """
     powers = np.rint(np.log2(sigmas) * VALUES_PER_DOUBLING).astype(np.int64)
     whole, part = np.divmod(powers, VALUES_PER_DOUBLING)

@@ -137,13 +137,13 @@ def _unmeasured(query: FrameQuery) -> tuple[CoverageReceipt, ...]:
     wanted = query.request.coverage
     if not query.estimates or wanted is None or (wanted and query.frame.is_measured):
         return ()
-    why = coverage_words.COVERAGE_OFF if wanted is False else _why_unmeasured(query.frame)
+    why = coverage_words.COVERAGE_OFF if wanted is False else why_unmeasured(query.frame)
     if histogram_of(query.frame).measure.amount == "epsilon":
         why = coverage_words.COVERAGE_OF_PURE
     return (CoverageReceipt("all rows", query.frame.rows.unit, unknown=why),)
 
 
-def _why_unmeasured(frame: Frame) -> str:
+def why_unmeasured(frame: Frame) -> str:
     """Return why coverage of a frame is not measured, and the cure."""
     if frame.bounding.finer:
         return coverage_words.COVERAGE_OF_SETS

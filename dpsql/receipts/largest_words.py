@@ -17,7 +17,7 @@ def within(count: int, limit: int | None, groups: int, target: RelativeError, *,
         of_rows: whether bounds may leave out rows, so that the counted ones are meant.
 
     >>> within(100, 100, 300, RelativeError(0.1, 1.0, 0.95), of_rows=False)
-    '100 of 100 rows are within 10 %, each with 95 % probability'
+    'within 10 % (95 %): 100 of 100 rows'
     """
     asked = phrases.number_of(min(limit or groups, groups), "row" if limit else "group")
     terms = {"count": count, "asked": asked, "of": _of(of_rows=of_rows)}
@@ -42,7 +42,8 @@ def fewer(
 no more, and other groups are not shown'
     """
     asked = f"{min(limit, groups):,} largest groups by noisy counts" if limit else phrases.number_of(groups, "group")
-    shown = words.LARGEST_SHOWN.format(count=count, asked=asked, percent=100.0 * target.error, of=_of(of_rows=of_rows))
+    terms = {"count": f"{count:,} of", "asked": asked, "are": "is" if count == 1 else "are"}
+    shown = words.LARGEST_SHOWN.format(**terms, percent=100.0 * target.error, of=_of(of_rows=of_rows))
     why = words.PAYS_FOR_NO_MORE.format(cap=level_words.option(*cap))
     return words.NOT_REACHED.format(shown=shown, why=why)
 

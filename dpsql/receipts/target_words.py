@@ -53,6 +53,9 @@ def asked(target: RelativeError, *, of_rows: bool = False) -> str:
     return words.ASKED_RELATIVE.format(target=relative_error(target, of_rows=of_rows))
 
 
+OTHER_METHOD = "method = CORRELATED spends all of the level, and shows the counts within the error that it pays for"
+"""Says in a plan that another method answers the same question."""
+
 ENDINGS: Mapping[str, str] = {
     "most": "the question allows no higher level",
     "budget": "others used the budget meanwhile, so that no further step could be paid",

@@ -183,14 +183,14 @@ SHOWN_BY_OTHERS = Sentence(
 # Error: the largest counts by method = CORRELATED.
 
 LARGEST_ARE_WITHIN = Sentence(
-    "{count:,|100} of {asked|100 rows} are within {percent:g|10.0} %{of| of the rows that are counted}, each with "
-    "{confidence:.0f|95.0} % probability"
+    "within {percent:g|10.0} %{of| of the rows that are counted} ({confidence:.0f|95.0} %): {count:,|100} of "
+    "{asked|100 rows}"
 )
 LARGEST_CHOSEN = Sentence(
     "noisy counts of all {groups:,|300} groups choose the rows: another group may be as large as the last ones"
 )
 LARGEST_SHOWN = Sentence(
-    "{count:,|57} of the {asked|100 largest groups by noisy counts} are within {percent:g|10.0} %{of|}"
+    "{count|57 of} the {asked|100 largest groups by noisy counts} {are|are} within {percent:g|10.0} %{of|}"
 )
 PAYS_FOR_NO_MORE = Sentence("{cap|max_rho = 0.2} pays for no more, and other groups are not shown")
 NONE_WITHIN = Sentence(

@@ -63,11 +63,11 @@ def _check(query: FrameQuery, text: SelectText, *, has_one_count: bool) -> None:
         UnsupportedQueryError: with every reason.
 
     """
-    options, rules, select, finish = text.options, text.owner.rules, text.select, query.finish
+    options, select, finish = text.options, text.select, query.finish
     known = options.given | that_hold(
         {
             "no GROUP BY": not select.keys,
-            "a bound on groups": options.max_groups_contributed or rules.max_groups,
+            "a bound on groups": query.frame.cuts_groups,
             "HAVING": select.having,
             "QUALIFY": select.qualify,
             "AUTO bounds": query.auto,

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import accuracy_first as bench
 from benchmarks.accuracy_methods import GRID, METHODS, SMALLEST, Attempt, Budget, Rule, by_choice, doubled, reduced
+from dpsql.mechanism import chosen_counts
 
 TRIALS = 12
 SIZE = 16_000
@@ -23,7 +24,7 @@ def test_every_method_returns_counts_that_are_mostly_right(table: bench.Table) -
     assert table.keys() == METHODS.keys()
     means = {name: row[SIZE].mean for name, row in table.items()}
     assert means["all keys at one level"] < means["doubling"] < means["Brownian noise reduction"]
-    assert means["Brownian noise reduction"] < means["two releases, rule of the paper"] < means["two releases"] < 80
+    assert means["Brownian noise reduction"] < means["two releases"] < 80
     assert all(row[SIZE].precision > 0.9 for row in table.values())
 
 
@@ -31,7 +32,10 @@ def test_methods_return_about_the_known_figures(table: bench.Table) -> None:
     place = bench.SIZES.index(SIZE)
     for name, figures in bench.KNOWN.items():
         one = table[name][SIZE]
-        assert one.mean == pytest.approx(figures[place], abs=4 * one.error + 1.0), name
+        if name == "two releases":
+            assert one.mean > figures[place] - 4 * one.error - 1.0
+        else:
+            assert one.mean == pytest.approx(figures[place], abs=4 * one.error + 1.0), name
 
 
 def test_other_compositions_leave_the_larger_budgets() -> None:
@@ -92,18 +96,19 @@ def test_claims_fail_where_figures_differ() -> None:
         for name in METHODS
     }
     assert bench.failures(good) == []
-    two, ours = "two releases", "two releases, rule of the paper"
+    ours = "two releases"
     first = {name: row[8_000] for name, row in good.items()}
     for name, worse in (
         ("doubling", replace(first["doubling"], mean=20.0)),
         ("Brownian noise reduction", replace(first["Brownian noise reduction"], mean=18.0)),
         (ours, replace(first[ours], mean=25.0)),
         (ours, replace(first[ours], precision=0.95)),
-        (two, replace(first[two], precision=0.95)),
     ):
         assert len(bench.failures(good | {name: good[name] | {8_000: worse}})) == 1
     more = good | {ours: good[ours] | {8_000: replace(first[ours], mean=40.0)}}
     assert bench.failures(more) == []
+    little_less = {64_000: bench.Summary(218.0, 0.1, 0.97, 0.01, 100)}
+    assert bench.failures(good | {ours: good[ours] | little_less}) == []
 
 
 def test_rules_are_compared_with_the_best_of_each_table() -> None:
@@ -112,4 +117,12 @@ def test_rules_are_compared_with_the_best_of_each_table() -> None:
 
     found = [[one(10.0, 0.9), one(5.0, 1.0)], [one(8.0, 1.0), one(16.0, 0.8)]]
     assert bench.of_best(found) == [(0.75, 0.5, 0.9), (0.75, 0.5, 0.8)]
-    assert len(bench.Case(size=100).results([Rule(), Rule(margin=1.0)], 2)) == 2
+    assert len(bench.Case(size=100).results([Rule(), Rule(margin=0.5)], 2)) == 2
+
+
+def test_each_constant_of_a_rule_changes_the_results_and_the_library_keeps_its_own() -> None:
+    before = chosen_counts.MARGIN, chosen_counts.ROOM
+    rules = [Rule(), Rule(first_part=2), Rule(margin=5.0), Rule(room=1.5)]
+    means = [one.mean for one in bench.Case(size=SIZE).results(rules, 5)]
+    assert all(mean < means[0] - 2.0 for mean in means[1:])
+    assert before == (chosen_counts.MARGIN, chosen_counts.ROOM)
