@@ -218,9 +218,7 @@ OPTIONS: Mapping[str, Case] = {
     "max_epsilon": _option(
         lambda asked: asked.says("max_epsilon = 3") or asked.receipt.asked_by == "epsilon", "max_rho", max_epsilon=3.0
     ),
-    "target_relative_error": _option(
-        lambda asked: asked.says("30 %"), "rho", target_relative_error=0.3, max_rho=2.0
-    ),
+    "target_relative_error": _option(lambda asked: asked.says("30 %"), "rho", target_relative_error=0.3, max_rho=2.0),
     "at_least": _option(lambda asked: asked.says("at least 60 % of the groups"), at_least=0.6),
     "method = CORRELATED": _option(_is_largest, method="CORRELATED"),
 }
