@@ -135,7 +135,11 @@ OPTIONS: Mapping[str, Case] = {
     ),
     "delta": _option(lambda asked: asked.receipt.delta < asked.was.delta / 50, delta=1e-5),
     "rho": _option(lambda asked: abs(asked.receipt.rho - asked.was.rho / 2) < 1e-6, rho=0.5),
-    "max_groups_contributed": _option(lambda asked: asked.says("in at most 3 groups"), max_groups_contributed=3),
+    "max_groups_contributed": _option(
+        # stays have three wards, so that the bound is none
+        lambda asked: asked.says("in at most 3 groups") or _is_largest(asked),
+        max_groups_contributed=3,
+    ),
     "max_groups_contributed = AUTO": _option(
         lambda asked: asked.says("AUTO chose max_groups") or _is_largest(asked), max_groups_contributed="AUTO"
     ),
