@@ -106,6 +106,11 @@ def _add_privacy(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--delta", type=float, metavar="D", help="delta of the query")
     parser.add_argument("--at-least", type=float, metavar="S", help="share of the groups within the relative error")
+    parser.add_argument(
+        "--method",
+        metavar="M",
+        help="CORRELATED: as many of the largest counts within the relative error as the level buys",
+    )
     parser.add_argument("--confidence", type=float, metavar="C", help="confidence of a target: 0.9, 0.95 or 0.99")
     parser.add_argument("--max-rho", type=float, metavar="R", help="the highest rho that a target may take")
     parser.add_argument("--max-epsilon", type=float, metavar="E", help="the highest epsilon that a target may take")

@@ -37,7 +37,7 @@ from dpsql.sql.statements import SelectStatement
 from dpsql.state import State
 
 _LEVELS = ("epsilon", "rho", "target_half_width", "target_relative_error")
-_OF_LEVELS = (*_LEVELS, "delta", "max_rho", "max_epsilon", "confidence", "at_least")
+_OF_LEVELS = (*_LEVELS, "delta", "max_rho", "max_epsilon", "confidence", "at_least", "method")
 _OF_ALONE = {*_OF_LEVELS, "as_of", "max_groups_contributed"}
 """Options beside a query that only finds out if its keys are public."""
 

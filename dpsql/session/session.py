@@ -220,8 +220,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
             options: as in ``OPTIONS (…)``: rho, epsilon, delta, max_groups_contributed, group_selection_strategy,
                 bounding, min_privacy_units_per_group, privacy_unit_column, mechanism, top_k, sketch_size, rho_window,
                 rho_ceiling, own_threshold, coverage, as_of, refresh, buckets, other_group, target_half_width (a number,
-                or a mapping from columns to numbers), target_relative_error, at_least, confidence, max_rho,
-                max_epsilon.
+                or a mapping from columns to numbers), target_relative_error, at_least, method, confidence,
+                max_rho, max_epsilon.
 
         Raises:
             DpsqlError: see ``dpsql.errors``; nothing but EngineError leaves a charge behind, and ReleaseError where

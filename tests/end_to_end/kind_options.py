@@ -72,7 +72,8 @@ def _argument(name: str, value: str, had_effect: Callable[[Asked], bool], **opti
     return Case(
         lambda question: replace(question.of(**options), sums=f"sum(cost{beside}, {name} => {value}) AS s"),
         had_effect,
-        (name, *(["AUTO"] if value == "AUTO" else []), *options.values()),
+        # two numbers do not go with method = CORRELATED
+        (name, "one number", *(["AUTO"] if value == "AUTO" else []), *options.values()),
         needs_numbers=True,
     )
 
@@ -117,6 +118,11 @@ def _default(**options: Any) -> Case:
     )
 
 
+def _is_largest(asked: Asked) -> bool:
+    """Check that an answer has the largest counts alone, by a method that bounds no groups and measures no coverage."""
+    return asked.receipt.mechanism == "weighted_correlated_gaussian"
+
+
 def _noise_of_sum(receipt: dpsql.Receipt) -> float:
     """Return the noise of the sum over that of the count."""
     sigmas = {one.name: one.sigma or 0.0 for one in receipt.columns}
@@ -129,12 +135,16 @@ OPTIONS: Mapping[str, Case] = {
     ),
     "delta": _option(lambda asked: asked.receipt.delta < asked.was.delta / 50, delta=1e-5),
     "rho": _option(lambda asked: abs(asked.receipt.rho - asked.was.rho / 2) < 1e-6, rho=0.5),
-    "max_groups_contributed": _option(lambda asked: asked.says("in at most 3 groups"), max_groups_contributed=3),
+    "max_groups_contributed": _option(
+        # stays have three wards, so that the bound is none
+        lambda asked: asked.says("in at most 3 groups") or _is_largest(asked),
+        max_groups_contributed=3,
+    ),
     "max_groups_contributed = AUTO": _option(
-        lambda asked: asked.says("AUTO chose max_groups"), max_groups_contributed="AUTO"
+        lambda asked: asked.says("AUTO chose max_groups") or _is_largest(asked), max_groups_contributed="AUTO"
     ),
     "group_selection_strategy = PUBLIC_GROUPS": _option(
-        lambda asked: "w3" in asked.cells, group_selection_strategy="PUBLIC_GROUPS"
+        lambda asked: "w3" in asked.cells or _is_largest(asked), group_selection_strategy="PUBLIC_GROUPS"
     ),
     "group_selection_strategy = GAUSSIAN_THRESHOLD": _option(
         lambda asked: "w3" not in asked.cells and asked.receipt.charged_delta > 1e-6,
@@ -200,17 +210,21 @@ OPTIONS: Mapping[str, Case] = {
     "other_group": _option(lambda asked: "rest" in asked.cells, other_group="rest"),
     "coverage": _option(lambda asked: bool(asked.receipt.kept) and not asked.was.kept, coverage=True),
     "coverage = FALSE": replace(
-        _option(lambda asked: all("coverage = FALSE" in line for line in asked.receipt.kept), coverage=False),
+        _option(
+            lambda asked: all("coverage = FALSE" in line or _is_largest(asked) for line in asked.receipt.kept),
+            coverage=False,
+        ),
         declared=(f"{PROTECTED}TRUE)",),
     ),
     "target_half_width": _option(lambda asked: asked.says("half widths of at most 50"), "rho", target_half_width=50),
-    "confidence": _option(lambda asked: asked.says("(99 %)"), confidence=0.99),
-    "max_rho": _option(lambda asked: asked.says("max_rho = 3"), max_rho=3.0),
-    "max_epsilon": _option(lambda asked: asked.says("max_epsilon = 3"), "max_rho", max_epsilon=3.0),
-    "target_relative_error": _option(
-        lambda asked: asked.says("relative error of at most 30 %"), "rho", target_relative_error=0.3, max_rho=2.0
+    "confidence": _option(lambda asked: asked.says("99 %"), confidence=0.99),
+    "max_rho": _option(lambda asked: asked.says("max_rho = 3") or asked.says("rho 3"), max_rho=3.0),
+    "max_epsilon": _option(
+        lambda asked: asked.says("max_epsilon = 3") or asked.receipt.asked_by == "epsilon", "max_rho", max_epsilon=3.0
     ),
+    "target_relative_error": _option(lambda asked: asked.says("30 %"), "rho", target_relative_error=0.3, max_rho=2.0),
     "at_least": _option(lambda asked: asked.says("at least 60 % of the groups"), at_least=0.6),
+    "method = CORRELATED": _option(_is_largest, method="CORRELATED"),
 }
 """By the option; of an option that takes words, by each of its words."""
 ARGUMENTS: Mapping[str, Case] = {

@@ -14,10 +14,12 @@ CREATE TABLE visits AS
 SELECT i // 4 AS patient, 'w' || floor(sqrt((i // 4 + i % 2) % 9))::INTEGER AS ward, i // 4 % 2 AS sex, i % 10 AS cost,
     CASE WHEN i // 4 % 12 = 0 THEN 'rare ' || i // 4 ELSE 'd' || floor(sqrt((i // 4 + i % 2) % 16))::INTEGER END
     AS doctor
-FROM range(6000) t(i)
+FROM range(6000) t(i);
+CREATE TABLE stays AS FROM visits
 """
 """A patient has at most two groups, so that every session shows the same rows. Groups differ in size: there are a ward
-of the list without rows, and doctors of one patient.
+of the list without rows, and doctors of one patient. Stays are the same rows. Nothing bounds the wards of
+their patients, and each ward of their list has rows.
 """
 PROTECTED = (
     "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 2, "
@@ -30,6 +32,9 @@ DECLARED = (
     f"{UNIT})",
     f"{PROTECTED}FALSE)",
     "CALL dp_domain('visits', 'ward', keys := ['w0', 'w1', 'w2', 'w3'])",
+    "CALL dp_protect('stays', unit := 'patient', privacy_unit_column := 'patient', max_rows_per_group := 4, "
+    "version := '1', coverage := FALSE)",
+    "CALL dp_domain('stays', 'ward', keys := ['w0', 'w1', 'w2'])",
     "CALL dp_domain('visits', 'sex', keys := [0, 1])",
 )
 
@@ -45,6 +50,7 @@ class Question:
     group: str = "ALL"
     where: str = ""
     end: str = ""
+    source: str = "visits"
 
     @property
     def text(self) -> str:
@@ -52,7 +58,7 @@ class Question:
         options = ", ".join(f"{name} = {_literal(value)}" for name, value in self.options.items())
         columns = ", ".join(filter(None, (self.keys, self.numbers, self.sums)))
         return (
-            f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS ({options}) {columns} FROM visits {self.where} "
+            f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS ({options}) {columns} FROM {self.source} {self.where} "
             f"GROUP BY {self.group} {self.end}"
         )
 
@@ -76,6 +82,9 @@ QUESTIONS: Mapping[str, Question] = {
     "OneSet, private keys": Question("doctor", {"rho": 1.0}),
     "AutoHalfWidths": Question("ward", {"target_half_width": 40, "max_rho": 20.0}, _AUTO),
     "WithinTarget": Question("doctor", {"target_relative_error": 0.5, "at_least": 0.5, "max_rho": 2.0}),
+    "LargestWithin": Question(
+        "ward", {"target_relative_error": 0.2, "max_rho": 2.0, "method": "CORRELATED"}, sums="", source="stays"
+    ),
     "KeysAlone": Question("doctor", {"rho": 1.0}, sums="", numbers=""),
     "KeysFirst": Question("doctor", {"rho": 1.0, "mechanism": "KEYS_FIRST"}),
     "GroupingSets, sums": Question("ward, sex", {"rho": 1.0}, group="GROUPING SETS ((ward, sex), (ward))"),

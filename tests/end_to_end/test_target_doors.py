@@ -173,6 +173,26 @@ def test_frames_mark_the_numbers_that_are_within_a_relative_error(frame: pd.Data
     assert by_width["max_rho"] == 0.01
 
 
+def test_frames_take_the_method_of_the_largest_counts(frame: pd.DataFrame) -> None:
+    unit = dpsql.unit("tails", column="tailnum", epsilon_budget=50, delta_budget=1e-4)
+    grouped = dpsql.from_frame(frame.iloc[::16]).groupby(
+        "origin",
+        unit=unit,
+        public_keys=["EWR", "JFK", "LGA", "XXX"],
+        target_relative_error=0.1,
+        max_rho=0.5,
+        method="CORRELATED",
+    )
+    answer: Any = grouped.nunique_units()
+    # nobody starts at XXX, so that no noise is within a part of its number
+    assert sorted(answer.index) == ["EWR", "JFK", "LGA"]
+    receipt = answer.attrs["dpsql"]
+    assert "weighted_correlated_gaussian on " in str(receipt)
+    assert "the target is not reached: 3 of the 4 groups are within 10 %" in str(receipt)
+    assert grouped.at(target_relative_error=0.2)._question.options["method"] == "CORRELATED"
+    assert "method" not in grouped.at(0.5)._question.options
+
+
 def test_refusals_of_frames_are_in_words_of_pandas(frame: pd.DataFrame) -> None:
     unit = dpsql.unit("tails", column="tailnum", epsilon_budget=50, delta_budget=1e-4)
     asked = dpsql.from_frame(frame).groupby("origin", unit=unit, rho=0.1, max_groups=3)
@@ -208,3 +228,26 @@ def test_the_command_line_takes_targets(database: Path, capsys: pytest.CaptureFi
     for wrong in ("fifty", "people=x", "people=5,people=6"):
         with pytest.raises(SystemExit):
             main(["query", str(database), PEOPLE, "--target-half-width", wrong])
+
+
+def test_the_command_line_takes_the_method_of_the_largest_counts(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with dpsql.connect(database, threads=1) as session:
+        session.sql("CALL dp_domain('flights', 'origin', keys := ['EWR', 'JFK', 'LGA'])")
+    asked = (PEOPLE, "--target-relative-error", "0.1", "--max-rho", "0.05", "--method", "CORRELATED")
+    assert main(["explain", str(database), *asked, "--format", "csv"]) == 0
+    assert '"0.0125 on all counts, then 0.0375 on the chosen ones"' in capsys.readouterr().out
+    assert main(["query", str(database), *asked, "--receipt"]) == 0
+    assert "weighted_correlated_gaussian on main.flights" in capsys.readouterr().out
+
+
+def test_a_part_with_a_level_of_its_own_does_not_take_the_method(session: dpsql.Session) -> None:
+    session.sql("CALL dp_domain('flights', 'origin', keys := ['EWR', 'JFK', 'LGA'])")
+    text = (
+        f"WITH a AS ({PEOPLE.replace('SELECT', 'SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 0.02)')}), "
+        f"b AS ({PEOPLE.replace('SELECT', 'SELECT WITH DIFFERENTIAL_PRIVACY')}) "
+        "SELECT origin, a.people, b.people AS others FROM a JOIN b USING (origin)"
+    )
+    answer = session.sql(text, target_relative_error=0.1, max_rho=0.05, method="CORRELATED")
+    assert receipt_of(answer).mechanism == "correlated_gaussian, weighted_correlated_gaussian"

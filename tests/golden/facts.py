@@ -72,7 +72,8 @@ def of_plan(query: PrivateQuery, state: State, reader: Reader) -> Entry:
     entry = {"calibrations": [_calibration(one) for one in calibrations]} if calibrations else {}
     if query.first.is_open:
         return _of_open_plan(calls) | entry
-    offers: tuple[Offer, ...] = calls["offers"][0]
+    # rows of some plans are written from stages, and their kind has the same offers
+    offers: tuple[Offer, ...] = calls["offers"][0] if calls["offers"] else kind_of(query).offers(query, state, reader)
     # which row it is of the groups that are not shown follows the data
     parts = [_of_offer(offer) for offer in (offers[:1] if isinstance(query, WithOtherGroup) else offers)]
     return (parts[0] if len(parts) == 1 else {"sets": parts}) | entry

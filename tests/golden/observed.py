@@ -5,7 +5,7 @@ Left out, because it follows noise or the clock:
 - of an answer with AUTO everything but its plan and the first thing that it draws, and all later answers of its
   session: the noise of a histogram chooses the frame, and the next answers share statistics with it or do not;
 - of an answer by relative error everything but its plan, and all later answers of its session: the noise of a step
-  chooses the level of the next one;
+  chooses the level of the next one, and that of a first release the keys and the noise of the second;
 - of a text that asks for the clock, every hash: today's date is one of its constants.
 
 Refusals, declarations and what is looked up have no entry: they have neither hash nor price.
@@ -25,7 +25,7 @@ from dpsql.engine import Engine
 from dpsql.features import auto
 from dpsql.features.auto import PlanAgain
 from dpsql.model.private_query import PrivateQuery
-from dpsql.model.query_kinds import WithinTarget
+from dpsql.model.query_kinds import LargestWithin, WithinTarget
 from dpsql.release.runtime import Runtime
 from dpsql.session import auto_plans, explain, runner
 from dpsql.session.chosen import Chosen
@@ -88,7 +88,7 @@ class _Watch:
     def answered(self, chosen: Chosen, runtime: Runtime, **keywords: Any) -> dpsql.Result:
         """Note what an answer was and cost."""
         query = chosen.query
-        if isinstance(query, WithinTarget) and not self._has_chosen:
+        if isinstance(query, WithinTarget | LargestWithin) and not self._has_chosen:
             with suppress(dpsql.DpsqlError):
                 self._see(of_plan(*self._plan))
             self._chosen.append(self._asked[1])

@@ -95,7 +95,7 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
         """Return the question at another level of its cascade: a higher one costs the rise, a lower one nothing.
 
         A target keeps the question's ``confidence``, ``max_rho`` and ``max_epsilon``; rho and epsilon drop them. A
-        relative error keeps ``at_least``, too. It needs ``max_rho`` or ``max_epsilon`` of ``groupby``.
+        relative error keeps ``at_least`` and ``method``, too. It needs ``max_rho`` or ``max_epsilon`` of ``groupby``.
         """
         levels = {
             "rho": rho,

@@ -24,6 +24,7 @@ class SqlOptions(TypedDict, total=False):
     group_selection_strategy: str | None
     max_epsilon: float | None
     max_rho: float | None
+    method: str | None
     min_privacy_units_per_group: int | None
     other_group: str | None
     own_threshold: bool | None

@@ -16,7 +16,15 @@ from dpsql.sql.names import SelectItem
 from dpsql.sql.source.sources import SelectText
 
 WITHOUT_NOISE = "a target is for numbers with noise, and this column has no noise."
-_OF_TARGETS = ("target_half_width", "target_relative_error", "at_least", "confidence", "max_rho", "max_epsilon")
+_OF_TARGETS = (
+    "target_half_width",
+    "target_relative_error",
+    "at_least",
+    "method",
+    "confidence",
+    "max_rho",
+    "max_epsilon",
+)
 
 _SUMS = frozenset(name for kind in AGGREGATES if "per_group" in kind.bounds for name in kind.names)
 """Counts and sums, by their names."""
