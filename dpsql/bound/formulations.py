@@ -368,10 +368,14 @@ def columns_of_group(i: int, statistic: Statistic, numbers: GroupNumbers) -> str
 def _group_value(statistic: Statistic, numbers: GroupNumbers) -> str:
     """Return one integer per (unit, group), inside [low_steps, high_steps] whatever the rows are."""
     scale, count, total = 2**-COUNT_LATTICE_EXPONENT, numbers.count, numbers.total
-    if statistic.kind == "units":
+    if statistic.kind == "rows" and statistic.low_steps >= 0:
+        value = f"{scale} * {count}"
+    elif statistic.kind == "units":
         value = f"{scale} * {numbers.is_any}"
     elif statistic.kind == "rows":
-        value = f"{scale} * {count}"
+        # its interval has 0 in its middle, so that the bounds of a group alone say the least
+        least, _ = statistic.group_bounds_steps or (0, 0)
+        value = f"greatest({scale} * {count}, {least})" if least > 0 else f"{scale} * {count}"
     elif isinstance(statistic.limit, Norm) and not statistic.group_bounds_steps:
         value = f"coalesce({total}, 0)"
     elif statistic.group_bounds_steps:

@@ -58,6 +58,9 @@ def _ends(statistic: Statistic) -> tuple[int, int]:
     """Return the interval to which the value of a unit in a group is clamped in the end."""
     if isinstance(statistic.limit, Norm) and not statistic.group_bounds_steps:
         return -most_value(statistic), most_value(statistic)
+    if statistic.kind == "rows" and statistic.low_steps < 0 and statistic.group_bounds_steps:
+        # its interval has 0 in its middle
+        return statistic.group_bounds_steps
     return statistic.low_steps, statistic.high_steps
 
 

@@ -9,13 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from dpsql.accounting.weighted_gaussian import Variances, equal_variance
+from dpsql.accounting.weighted_gaussian import Variances
 from dpsql.features.half_width import up
+from dpsql.features.target_levels import cap_nano
 from dpsql.features.target_missing import may_cut
 from dpsql.features.target_notes import alias_of
 from dpsql.mechanism.chosen_counts import (
-    MARGIN,
-    ROOM,
     Choice,
     Floats,
     Goal,
@@ -23,6 +22,7 @@ from dpsql.mechanism.chosen_counts import (
     choice_of,
     choose_keys,
     estimated,
+    least_count,
     rows_within,
     smallest_level,
 )
@@ -32,9 +32,10 @@ from dpsql.model.estimates import Linear, Sum
 from dpsql.model.frame import NANO, Frame
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import LargestWithin
-from dpsql.receipts import coverage_words, largest_words, phrases, target_words, words
+from dpsql.receipts import coverage_words, phrases, target_words, words
 from dpsql.receipts.coverage_lines import CoverageReceipt
 from dpsql.receipts.coverage_receipt import why_unmeasured
+from dpsql.receipts.largest_words import Rows, none_within, notes_of
 from dpsql.receipts.left_out_words import may_cut_some
 from dpsql.receipts.plan_rows import Row
 from dpsql.receipts.receipt import ColumnReceipt, Receipt
@@ -52,7 +53,7 @@ def goal_of(query: LargestWithin, first: Offer) -> Goal:
     """Return what a question asks for: the noise of a count, the number of rows, and the most that a unit adds."""
     quantile = first.histogram.measure.quantile(miss_of(query.target.confidence) / 2.0)
     largest = query.first.frame.largest
-    return Goal(quantile / query.target.error, query.limit, largest.most if largest else 1)
+    return Goal(quantile / query.target.error, query.limit, largest.most if largest else 1, _ROUNDING)
 
 
 def variances_of(first: Offer) -> Variances:
@@ -82,31 +83,52 @@ def answer_rows(
     """
     part, goal, measure = query.first, goal_of(query, first), first.histogram.measure
     keys, counts, sigmas = _estimates(query, first, second, side_table)
-    shown, sigmas = np.rint(counts), np.hypot(sigmas, _ROUNDING)
-    allowed = np.where(shown > part.request.min_units, query.target.error * shown / sigmas, -math.inf)
-    found = rows_within(allowed, miss_of(query.target.confidence), measure.quantile)
-    is_row = np.zeros(len(keys), dtype=np.bool_)
-    is_row[np.argsort(-allowed, kind="stable")[:found]] = True
+    shown, sigmas = np.rint(counts), np.hypot(sigmas, goal.rounding)
+    allowed = query.target.error * shown / sigmas
+    miss, least = miss_of(query.target.confidence), part.request.min_units
+    hidden = rows_within(allowed, miss, measure.quantile) if least > 1 else 0
+    allowed = np.where(shown > least, allowed, -math.inf)
+    found = rows_within(allowed, miss, measure.quantile)
+    rows = np.sort(np.argsort(-allowed, kind="stable")[:found])
     # as sure as if the rows were named before, though they are some of the chosen keys
-    quantile = measure.quantile(MISS / 2.0 * found / max(1, len(keys))) if found else math.inf
-    half_widths = quantile * sigmas
-    table = stored_keys(part.frame, side_table).take(to_arrow(keys[is_row]))
+    quantile = measure.quantile(MISS / 2.0 * found / len(keys)) if found else math.inf
+    table = stored_keys(part.frame, side_table).take(to_arrow(keys[rows]))
     columns = {name: table.column(name) for name in table.column_names}
-    columns["agg_0"] = to_arrow(shown[is_row])
-    columns["agg_0_low"] = to_arrow((counts - half_widths)[is_row])
-    columns["agg_0_high"] = to_arrow((counts + half_widths)[is_row])
+    columns["agg_0"] = to_arrow(shown[rows])
+    columns["agg_0_low"] = to_arrow((counts - quantile * sigmas)[rows])
+    columns["agg_0_high"] = to_arrow((counts + quantile * sigmas)[rows])
     cut = may_cut(_as_counted(part), 0)
-    known = np.full(int(is_row.sum()), np.nan if cut else 1.0)
-    columns["agg_0_within"] = to_arrow(known, nan_as_null=True)
-    if is_row.any():
-        receipt = replace(receipt, columns=_columns(part, goal, float(sigmas[is_row].max()), quantile))
-    notes = [*_notes(query, int(is_row.sum()), of_rows=bool(cut)), *receipt.notes]
+    columns["agg_0_within"] = to_arrow(np.full(found, np.nan if cut else 1.0), nan_as_null=True)
+    answer = pa.table(list(columns.values()), list(columns))
     if cut:
         receipt = replace(receipt, coverage=(_unknown_coverage(part),))
-        notes += [may_cut_some(cut, [alias_of(part, number)]) for number in part.finish.within]
-    if not is_row.any():
-        receipt = replace(receipt, nothing_shown=(_no_row(query, first, counts, sigmas),))
-    return pa.table(list(columns.values()), list(columns)), replace(receipt, notes=tuple(notes))
+    if not found:
+        why = _below_minimum(part) if hidden else _no_row(query, first, counts, sigmas)
+        return answer, replace(receipt, nothing_shown=(why,))
+    most = _most_not_shown(first, side_table, keys[rows])
+    told = Rows(found, float(shown[rows].min()), most, of_rows=bool(cut), hidden=hidden > found)
+    nulls = [may_cut_some(cut, [alias_of(part, number)]) for number in part.finish.within] if cut else []
+    return answer, replace(
+        receipt,
+        columns=_columns(part, goal, float(sigmas[rows].max()), quantile),
+        notes=(*nulls, *notes_of(query, told), *receipt.notes),
+    )
+
+
+def _most_not_shown(first: Offer, side_table: SideTable, shown: Places) -> float | None:
+    """Return the most that a group has that is not shown, by the first release; None if all groups are shown.
+
+    The intervals of all groups hold together with 95 % probability, so that it does not matter which ones are shown.
+    """
+    released, sigmas = served_point(first.presence, side_table).noisy_values, np.sqrt(variances_of(first).total)
+    others = np.delete(released, shown)
+    quantile = first.histogram.measure.quantile(MISS / len(released))
+    return math.ceil(max(0.0, float(others.max()) + quantile * float(sigmas[0]))) if len(others) else None
+
+
+def _below_minimum(part: FrameQuery) -> str:
+    """Return that a smallest number of units hides all counts that are within the error."""
+    return words.BELOW_MINIMUM.format(minimum=part.request.min_units, unit=part.frame.rows.unit)
 
 
 def _estimates(
@@ -146,32 +168,20 @@ def _columns(part: FrameQuery, goal: Goal, sigma: float, quantile: float) -> tup
     )
 
 
-def _notes(query: LargestWithin, count: int, *, of_rows: bool) -> Iterator[str]:
-    """Yield how many rows are within the error, and how they were chosen."""
-    part, target, groups = query.first, query.target, query.first.frame.key_count or 1
-    asked = min(query.limit or groups, groups)
-    if 0 < count < asked:
-        yield largest_words.fewer(count, query.limit, groups, target, query.cap, of_rows=of_rows)
-    elif count:
-        yield largest_words.within(count, query.limit, groups, target, of_rows=of_rows)
-    if query.limit and count and part.frame.key_count != count:
-        yield words.LARGEST_CHOSEN.format(groups=groups)
-
-
 def _no_row(query: LargestWithin, first: Offer, counts: Floats, sigmas: Floats) -> str:
-    """Return why an answer has no row, with the level that would return one by a forecast.
+    """Return why an answer has no row, with the level that returns one by a forecast, if the numbers tell it.
 
-    The largest count is taken to be smaller than its estimate by a standard deviation, and no smaller than that.
+    The largest count is taken to be smaller than its estimate by a standard deviation.
     """
-    goal, measure = goal_of(query, first), first.histogram.measure
-    noise = math.sqrt(float(variances_of(first).total[0]))
-    largest = max(
-        (float(max(count - sigma, sigma)) for count, sigma in zip(counts, sigmas, strict=True)), default=noise
-    )
-    name, level = query.cap[0], smallest_level(largest, query.first.frame.key_count or 1, goal)
+    goal, measure, (name, asked) = goal_of(query, first), first.histogram.measure, query.cap
+    clear = [(count, sigma) for count, sigma in zip(counts.tolist(), sigmas.tolist(), strict=True) if count > 3 * sigma]
+    count, sigma = max(clear, default=(0.0, 0.0))
+    if not clear:
+        return none_within(query, count, None)
+    level = smallest_level(count - sigma, query.first.frame.key_count or 1, goal)
     if name == "max_epsilon":
         level = measure.joint_epsilon(query.first.request.delta, level)
-    return largest_words.none_within(query.target, (name, up(level)))
+    return none_within(query, count, up(level) if level > asked else None)
 
 
 def counts_rows(frame: Frame) -> str:
@@ -195,12 +205,10 @@ def target_row(query: LargestWithin) -> Row:
     return ("target", "relative error", target_words.of_largest(query.target, query.limit))
 
 
-def forecast(query: LargestWithin, first: Offer, second: Offer) -> Iterator[tuple[str, str]]:
-    """Yield how large counts have to be for numbers of rows, if these counts are equal; it reads no released number."""
-    goal, groups = goal_of(query, first), query.first.frame.key_count or 1
-    most = min(query.limit or groups, groups)
-    margin = MARGIN * math.sqrt(float(variances_of(first).total[0]))
+def forecast(query: LargestWithin, first: Offer) -> Iterator[tuple[str, str]]:
+    """Yield how large counts have to be for numbers of rows, if all others are small; it reads no released number."""
+    goal, groups, level = goal_of(query, first), query.first.frame.key_count or 1, cap_nano(query.first) / NANO
+    most = query.limit or groups
     for rows in sorted({*(one for one in _FORECASTS if one < most), most}):
-        sigma = math.sqrt(equal_variance(rows, second.asked_nano / NANO, goal.most))
-        least = math.ceil(ROOM * goal.sigmas_of_count * sigma + margin)
-        yield phrases.number_of(rows, "row"), f"if there are so many counts of about {least:,} and more"
+        least = math.ceil(least_count(rows, groups, level, goal))
+        yield phrases.number_of(rows, "row"), f"if {phrases.number_of(rows, 'count')} of {least:,} or more stand out"

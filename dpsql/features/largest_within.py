@@ -22,7 +22,7 @@ from dpsql.features.query_kind import QueryKind, Way
 from dpsql.features.target_levels import cap_nano, require_room
 from dpsql.mechanism.chosen_counts import FIRST_PART
 from dpsql.mechanism.measure import FLOAT_SLACK
-from dpsql.mechanism.too_little import too_low_cap
+from dpsql.mechanism.too_little import too_low_for_two
 from dpsql.mechanism.weighted_gaussian import WEIGHTED_CORRELATED_GAUSSIAN, with_choice
 from dpsql.model.frame import NANO, PRESENCE, Frame, Largest, Statistic
 from dpsql.model.identity import query_hash
@@ -36,7 +36,7 @@ from dpsql.release.exact import Reading, prepare_reading
 from dpsql.release.offer import Offer, price_of
 from dpsql.release.runtime import Inquiry, Runtime, bounding_salt
 from dpsql.release.stage import NO_VALUES, FrameValues, Prepared, charge_offers, read_frame, release_frame
-from dpsql.release.stages import Stage, offers_of_stages
+from dpsql.release.stages import Stage
 from dpsql.state import Charged, State
 
 _ALL_COUNTS, _CHOSEN_COUNTS = ("all counts",), ("chosen counts",)
@@ -50,10 +50,15 @@ class LargestWithinKind(QueryKind[LargestWithin]):
         """Yield the counts of all keys, and those of the chosen ones, which follow from the first."""
         first, second = _nano_of(query)
         reader.require(first + second)
-        part, served = query.first, partial(_with_guarantee, first + second)
-        of_all = Stage((_at(part, part.frame, first),), reader, served=served)
-        yield of_all
+        part = query.first
+        of_all = Stage((_at(part, part.frame, first),), reader)
         (offer,) = of_all.offers(state)
+        # stored counts of a higher level may serve the first release
+        beyond = offer.presence.disclosed.rho_nano - offer.asked_nano + offer.chosen_nano
+        covered = first + second + max(0, beyond)
+        reader.require(covered)
+        served = partial(_with_guarantee, covered)
+        yield replace(of_all, served=served)
         yield Stage((_at(part, _chosen_frame(query, offer, second), second),), reader, served=served)
 
     def capped(self, query: LargestWithin) -> LargestWithin:
@@ -61,7 +66,7 @@ class LargestWithinKind(QueryKind[LargestWithin]):
         nano = cap_nano(query.first)
         require_room(query.first, nano, query.cap)
         if nano < FIRST_PART:
-            raise too_low_cap(*query.cap, FIRST_PART)
+            raise too_low_for_two(*query.cap, FIRST_PART / NANO)
         return query.at(nano / NANO)
 
     def asked_cap(self, query: LargestWithin) -> tuple[str, float]:
@@ -82,11 +87,14 @@ class LargestWithinKind(QueryKind[LargestWithin]):
 
     def require_runs(self, query: LargestWithin, runtime: Runtime, reader: Reader) -> list[Way]:
         """Find out that both stages can be released. See `QueryKind`."""
-        way = []
-        for stage in self.stages(query, runtime.state, reader):
-            offers = stage.offers(runtime.state)
-            readings = tuple(prepare_reading(one.query.frame, _read(one.query.frame), runtime) for one in offers)
-            way.append((stage, Prepared(offers, readings)))
+        found = [(stage, stage.offers(runtime.state)) for stage in self.stages(query, runtime.state, reader)]
+        # what is stored is shown without the rows
+        is_drawn = any(one.drawn for _, offers in found for one in offers)
+
+        def reading(frame: Frame) -> Reading | None:
+            return prepare_reading(frame, _read(frame), runtime) if is_drawn else None
+
+        way = [(stage, Prepared(offers, tuple(reading(one.query.frame) for one in offers))) for stage, offers in found]
         return [way]
 
     def release(self, query: LargestWithin, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
@@ -113,9 +121,9 @@ class LargestWithinKind(QueryKind[LargestWithin]):
 
     def rows(self, query: LargestWithin, state: State, reader: Reader) -> list[Row]:
         """Return the rows of the method, of the largest counts by a forecast, and of the price."""
-        first, second = offers = offers_of_stages(self.stages(query, state, reader), state)
+        first, second = offers = self.offers(query, state, reader)
         frame, measure = query.first.frame, first.histogram.measure
-        levels = f"{first.asked_nano / NANO:.9g} on all counts, then {second.asked_nano / NANO:.9g} on the chosen ones"
+        levels = f"{first.rho_nano / NANO:.9g} on all counts, then {second.rho_nano / NANO:.9g} on the chosen ones"
         return [
             target_row(query),
             ("target", "method", "CORRELATED: spends the whole level, and returns as many rows as it pays for"),
@@ -125,7 +133,7 @@ class LargestWithinKind(QueryKind[LargestWithin]):
             ("frame", "counted", counts_rows(frame) or "each unit once in a group"),
             ("mechanism", measure.amount, levels),
             ("mechanism", "this query alone", f"epsilon = {second.epsilon:.6g}, delta = {second.delta:.6g}"),
-            *(("forecast", *row) for row in forecast(query, first, second)),
+            *(("forecast", *row) for row in forecast(query, first)),
             *price_rows(query, offers),
         ]
 
@@ -160,14 +168,13 @@ def _chosen_frame(query: LargestWithin, first: Offer, level_nano: int) -> Frame:
     return replace(frame, mechanism=WEIGHTED_CORRELATED_GAUSSIAN.name, largest=largest)
 
 
-def _with_guarantee(level_nano: int, offer: Offer) -> Offer:
-    """Return an offer of one release with the guarantee of both.
+def _with_guarantee(covered_nano: int, offer: Offer) -> Offer:
+    """Return an offer of one release with the guarantee of both, at the level that covers what they tell.
 
-    *Guarantee*: docs/proofs/weighted-correlated.md, Theorem 3. A stored first release may have a higher level.
+    *Guarantee*: docs/proofs/weighted-correlated.md, Theorem 3.
     """
-    beyond = offer.presence.disclosed.rho_nano - offer.asked_nano + offer.chosen_nano
     delta, measure = offer.query.request.delta, offer.histogram.measure
-    epsilon = measure.joint_epsilon(delta, (level_nano + max(0, beyond)) / NANO * FLOAT_SLACK)
+    epsilon = measure.joint_epsilon(delta, covered_nano / NANO * FLOAT_SLACK)
     # each release has as many draws as the other
     levels = (offer.presence.level, offer.presence.level)
     return replace(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,8 @@ MARGIN = 1.0
 ROOM = 15.0 / 14.0
 """Variances are chosen for half widths that are smaller by this factor than the relative error allows, so that most
 chosen counts are still within it when both releases are known."""
+_DEVIATION = 1.4826
+"""Standard deviation of normal numbers over the median of their distances from the middle."""
 CLEAR = 2.0
 """A key is clearly among the chosen ones if its released count is so many standard deviations above those of all keys
 that were not chosen."""
@@ -45,12 +47,14 @@ class Goal:
         sigmas_of_count: number of standard deviations that a count has to have; 19.6 for 10 % at 95 %.
         limit: the largest number of keys; None for any number.
         most: the most that one unit adds to a count.
+        rounding: standard deviation of what is rounded off a count.
 
     """
 
     sigmas_of_count: float
     limit: int | None = None
     most: float = 1.0
+    rounding: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,17 +116,29 @@ def largest_keys(released: Floats, variances: Variances, goal: Goal) -> tuple[Pl
     """Return the keys that may be chosen, the largest first, and their counts less a margin, all above 0.
 
     A count is drawn towards the mean of all counts as far as noise explains their spread, and the margin is one of the
-    noise that is left. So many equal counts are not taken to be as large as their largest noise.
+    noise that is left. So many equal counts are not taken to be as large as their largest noise. A count that is
+    farther from the bulk of all counts than their noise reaches is not drawn.
 
     *Shapes*: (keys,) twice; at most as many keys as the goal's limit.
     """
-    spread = float(np.var(released))
-    kept = max(0.0, 1.0 - float(variances.own[0]) / spread) if spread > 0.0 else 0.0
-    mean = float(released.mean())
-    sizes = mean + kept * (released - mean) - MARGIN * np.sqrt(kept * variances.own + variances.common)
+    own, spread, mean = float(variances.own[0]), float(np.var(released)), float(released.mean())
+    drawn = max(0.0, 1.0 - own / spread) if spread > 0.0 else 0.0
+    middle = float(np.median(released))
+    bulk = max(_DEVIATION * float(np.median(np.abs(released - middle))), math.sqrt(own))
+    kept = np.where(released >= middle + reach(len(released)) * bulk, 1.0, drawn)
+    sizes = mean + kept * (released - mean) - MARGIN * np.sqrt(kept * own + variances.common)
     order = np.argsort(-released, kind="stable")[: goal.limit]
     order = order[sizes[order] > 0.0]
     return order, sizes[order]
+
+
+def reach(keys: int) -> float:
+    """Return about how many standard deviations the largest of many draws of noise has.
+
+    >>> round(reach(300), 2), reach(1)
+    (3.38, 0.0)
+    """
+    return math.sqrt(2.0 * math.log(keys))
 
 
 def _totals(sizes: Floats, goal: Goal) -> Floats:
@@ -130,22 +146,38 @@ def _totals(sizes: Floats, goal: Goal) -> Floats:
     return np.minimum(sizes / (ROOM * goal.sigmas_of_count), MOST_SIGMA / 2.0) ** 2
 
 
-def smallest_level(count: float, keys: int, goal: Goal) -> float:
-    """Return the level in rho of a question whose second release would pay for a count, by a forecast.
+def least_count(rows: int, keys: int, level: float, goal: Goal) -> float:
+    """Return about how large some counts have to be, so that a question at a level returns them, if all others are 0.
 
-    The first release finds the count less its margin, and the second one has the variance that this allows.
+    Their first numbers are clearly above the noise of all others. Even if noise lowers them by a deviation, they are
+    large enough for the variances that the second release pays for.
 
     Args:
-        count: the largest count, above 0.
+        rows: the number of these counts, taken to be equal.
+        keys: the number of all keys.
+        level: the level of the question in rho.
+        goal: what is asked for.
+
+    >>> round(least_count(1, 300, 0.2, Goal(19.6)))
+    127
+    """
+    first = math.sqrt(equal_variance(keys, level / FIRST_PART, goal.most))
+    second = math.sqrt(equal_variance(rows, level - level / FIRST_PART, goal.most))
+    needed = ROOM * goal.sigmas_of_count * math.hypot(second, goal.rounding)
+    return max(needed + (MARGIN + 1.0) * first, (reach(keys) + 1.0) * first)
+
+
+def smallest_level(count: float, keys: int, goal: Goal) -> float:
+    """Return about the level in rho at which a question would return a count, if all others are 0.
+
+    Args:
+        count: the count, above 0.
         keys: the number of all keys.
         goal: what is asked for.
 
-    >>> round(smallest_level(1_200.0, 300, Goal(19.6)), 6)
-    0.000629
     """
-    of_first = MARGIN * math.sqrt(equal_variance(keys, 1.0 / FIRST_PART, goal.most))
-    of_second = ROOM * goal.sigmas_of_count * math.sqrt(equal_variance(1, 1.0 - 1.0 / FIRST_PART, goal.most))
-    return ((of_first + of_second) / count) ** 2
+    # without rounding, the count that a level needs falls with its square root
+    return (least_count(1, keys, 1.0, replace(goal, rounding=0.0)) / count) ** 2
 
 
 def estimated(first: Floats, of_first: Variances, second: Floats, choice: Choice) -> tuple[Floats, Floats]:

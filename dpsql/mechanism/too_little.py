@@ -31,6 +31,21 @@ def too_low_cap(name: str, value: float, count: int) -> CalibrationError:
     return _of_statistics(f"{name} = {value:.9g}", count, "", name)
 
 
+def too_low_for_two(name: str, value: float, least: float) -> CalibrationError:
+    """Return the refusal of a level that is too small for two releases.
+
+    Args:
+        name: of the option, max_rho or max_epsilon.
+        value: of the option.
+        least: the smallest rho for both.
+
+    """
+    return CalibrationError(
+        f"{name} = {value:.9g} is too small for two releases, which take at least rho = {least:.9g}. "
+        f"Ask for more {name}."
+    )
+
+
 def _of_statistics(asked: str, count: int, together: str, name: str, amount: str = "rho") -> CalibrationError:
     return CalibrationError(
         f"{asked} is too small for {count} statistic{'s' * (count > 1)}: each takes {amount} = 1e-9 at least."

@@ -82,8 +82,9 @@ class LargestWithin(PrivateQuery):
 
     @property
     def limit(self) -> int | None:
-        """The largest number of rows. None for any number."""
-        return self.first.finish.limit
+        """The largest number of rows, if it is smaller than that of all keys. None otherwise."""
+        limit, keys = self.first.finish.limit, self.first.frame.key_count
+        return limit if limit is not None and (keys is None or limit < keys) else None
 
     @property
     def beside(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -187,7 +187,7 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     if options.target_half_width is not None:
         check_half_widths(text, aggregates, rows.asked)
     if options.target_relative_error is not None:
-        check_relative_error(text, aggregates, has_private_keys=bool(keys.keys) and not keys.public)
+        check_relative_error(text, aggregates, has_private_keys=_has_private(text, keys))
     if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
         _check_selection(source, keys, asked | measured_things(aggregates))
     if options.bounding == "L2" or options.mechanism:
@@ -213,6 +213,11 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     from dpsql.plan.features.unbounded_column import left_out  # noqa: PLC0415 — few queries need it
 
     return query.mapped(left_out)
+
+
+def _has_private(text: SelectText, keys: SelectKeys) -> bool:
+    """Check that the one set of keys of a text has no public list."""
+    return bool(keys.keys) and not (keys.public or text.has_sets)
 
 
 def _with_calls_read(text: SelectText) -> SelectText:
@@ -315,7 +320,8 @@ def _private_query(
     if options.mechanism == "KEYS_FIRST":
         return KeysFirst((query, _selection(query, selection_frames(source, keys))), text.finds_mechanism)
     if options.target_relative_error is not None:
-        if options.method:
+        # without a row or a key there is nothing to choose, and steps cost nothing
+        if options.method and query.finish.limit != 0 and query.frame.key_count:
             return largest_within(with_row_facts(query, text), text)
         if query.finish.within:
             query = with_row_facts(query, text)

@@ -216,18 +216,20 @@ def may_cut_some(cut: str, columns: Sequence[str]) -> str:
 
 
 def says_within(note: str) -> bool:
-    """Check that a note says why truth values about a target are NULL."""
-    return note.startswith(_WITHIN)
+    """Check that a note says why truth values about a target are NULL, or which rows noisy counts chose."""
+    return note.startswith(_WITHIN) or words.CHOSEN_BY_COUNTS in note
 
 
 def says_rows_within(note: str) -> bool:
     """Check that such a note speaks of a measured number of rows, or of an amount, that bounds leave out."""
     others = tuple(_WITHIN + one.partition("{")[0] for one in (words.LACKS_PEOPLE, words.MAY_CUT_SOME))
-    return says_within(note) and not note.startswith(others)
+    return note.startswith(_WITHIN) and not note.startswith(others)
 
 
 def within_wordings(note: str) -> list[str]:
     """Return wordings of such a note on a line of its own."""
+    if words.CHOSEN_BY_COUNTS in note:
+        return [note, note.partition(words.CHOSEN_BY_COUNTS)[2]]
     why = note.removeprefix(_WITHIN)
     return [f"NULL: {one}" for one in dict.fromkeys((why, why.partition(" to be sure")[0], why.partition(", ")[0]))]
 

@@ -53,7 +53,10 @@ def asked(target: RelativeError, *, of_rows: bool = False) -> str:
     return words.ASKED_RELATIVE.format(target=relative_error(target, of_rows=of_rows))
 
 
-OTHER_METHOD = "method = CORRELATED spends all of the level, and shows the counts within the error that it pays for"
+OTHER_METHOD = (
+    "method = CORRELATED, if nothing else in the text speaks against it, spends all of the level and shows each count "
+    "within the error"
+)
 """Says in a plan that another method answers the same question."""
 
 ENDINGS: Mapping[str, str] = {

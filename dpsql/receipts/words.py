@@ -182,20 +182,26 @@ SHOWN_BY_OTHERS = Sentence(
 
 # Error: the largest counts by method = CORRELATED.
 
+CHOSEN_BY_COUNTS = "chosen by noisy counts: "
+"""Words in a note on the rows of such an answer, and no other."""
 LARGEST_ARE_WITHIN = Sentence(
-    "within {percent:g|10.0} %{of| of the rows that are counted} ({confidence:.0f|95.0} %): {count:,|100} of "
-    "{asked|100 rows}"
+    "{count|all 100 rows are within 10 % (95 %), }chosen by noisy counts: {missing|all groups are shown}"
 )
-LARGEST_CHOSEN = Sentence(
-    "noisy counts of all {groups:,|300} groups choose the rows: another group may be as large as the last ones"
-)
+LARGER_MAY_BE_MISSING = Sentence("a larger group may be missing, of up to {most:,|250} {units|people}")
+SMALLER_ARE_MISSING = Sentence("a group that is not shown has up to {most:,|250} {units|people}")
 LARGEST_SHOWN = Sentence(
-    "{count|57 of} the {asked|100 largest groups by noisy counts} {are|are} within {percent:g|10.0} %{of|}"
+    "{count|57 of} the {asked|100 largest groups by noisy counts} {are|are} within {percent:g|10.0} %{of|} "
+    "({confidence:.0f|95.0} %)"
 )
-PAYS_FOR_NO_MORE = Sentence("{cap|max_rho = 0.2} pays for no more, and other groups are not shown")
+NO_OTHER_WITHIN = Sentence("no other count is within it at {cap|max_rho = 0.2}")
+HIDDEN_BY_MINIMUM = Sentence("groups of at most {minimum:,|20} units ({unit|person}) are not shown")
 NONE_WITHIN = Sentence(
-    "no count is within {percent:g|10.0} %; by a forecast from these numbers, a question at {cap|max_rho = 0.8} would "
-    "return one"
+    "no count is within {percent:g|10.0} %; if the largest one is about {count:,|1200}, a question at "
+    "{cap|max_rho = 0.8} returns it"
+)
+NONE_WITHIN_UNKNOWN = Sentence(
+    "no count is within {percent:g|10.0} %, and noise hides how large they are; dp_explain says which counts a level "
+    "returns"
 )
 
 # Error: rows that clauses pick by their noisy numbers.
@@ -368,7 +374,6 @@ HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
         COUNTS_ALL,
         SHOWN_BY_OTHERS,
         LARGEST_ARE_WITHIN,
-        LARGEST_CHOSEN,
         LIMIT_WIDENS,
         LIMIT_WIDENED,
         NEAR_THRESHOLD,

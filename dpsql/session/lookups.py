@@ -10,6 +10,7 @@ import pyarrow as pa
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import PolicyError
 from dpsql.mechanism.laplace import LAPLACE
+from dpsql.mechanism.weighted_gaussian import WEIGHTED_CORRELATED_GAUSSIAN
 from dpsql.receipts.result import Result
 from dpsql.release.changed_tables import change_sentences
 from dpsql.state import (
@@ -161,15 +162,22 @@ def cascade_table(state: State, wanted: tuple[str, ...]) -> Result:
     if wanted and not releases:
         raise PolicyError(f"no release has the query hash {wanted[0]!r}; dp_releases() lists them")
     statistics = {statistic: _counts_epsilon(release) for release in releases for statistic in release.statistics}
+    # each chosen key has a deviation of its own
+    chosen = {
+        one
+        for release in releases
+        if release.mechanism == WEIGHTED_CORRELATED_GAUSSIAN.name
+        for one in release.statistics
+    }
     rows = [
         {
             "statistic": statistic,
             "rho": None if is_epsilon else level.rho_nano / NANO_PER_RHO,
-            "sigma": level.sigma,
-            "correlation": level.correlation,
+            "sigma": None if statistic in chosen else level.sigma,
+            "correlation": None if statistic in chosen else level.correlation,
             "tau": level.tau,
             "threshold_delta": level.threshold_delta_units / DELTA_UNITS_PER_ONE,
-            "keys": level.value_count,
+            "keys": None if statistic in chosen else level.value_count,
             "epsilon": level.rho_nano / NANO_PER_RHO if is_epsilon else None,
         }
         for statistic, is_epsilon in statistics.items()

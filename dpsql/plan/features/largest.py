@@ -72,7 +72,8 @@ def _check(query: FrameQuery, text: SelectText, *, has_one_count: bool) -> None:
             "QUALIFY": select.qualify,
             "AUTO bounds": query.auto,
             "more than one count": not has_one_count,
-            "rows of the smallest numbers": _begins_with_smallest(query, text),
+            "rows of the smallest numbers": not (select.having or select.qualify)
+            and _begins_with_smallest(query, text),
             "min_privacy_units_per_group beside rows": query.request.min_units > 1 and query.statistics != (PRESENCE,),
         }
     )

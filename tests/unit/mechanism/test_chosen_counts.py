@@ -24,6 +24,7 @@ from dpsql.mechanism.chosen_counts import (
     choose_keys,
     estimated,
     largest_keys,
+    least_count,
     rows_within,
     smallest_level,
 )
@@ -84,12 +85,16 @@ def test_a_key_whose_count_less_the_margin_is_not_above_zero_is_never_chosen() -
 
 def test_sizes_are_drawn_to_the_mean_as_far_as_noise_explains_the_spread() -> None:
     variances = Variances(np.full(4, 9.0), 2.0)
-    released = np.array([10.0, 20.0, 30.0, 60.0])
+    released = np.array([10.0, 20.0, 30.0, 40.0])
     keys, sizes = largest_keys(released, variances, Goal(SIGMAS))
-    kept = 1.0 - 9.0 / 350.0
+    kept = 1.0 - 9.0 / 125.0
     margin = MARGIN * math.sqrt(9.0 * kept + 2.0)
     assert keys.tolist() == [3, 2, 1, 0]
-    np.testing.assert_allclose(sizes, [30.0 + kept * (one - 30.0) - margin for one in (60.0, 30.0, 20.0, 10.0)])
+    np.testing.assert_allclose(sizes, [25.0 + kept * (one - 25.0) - margin for one in (40.0, 30.0, 20.0, 10.0)])
+    # a count far from the bulk of all is not drawn
+    far = np.array([0.0, 3.0, -3.0, 0.0, 1.0, 40.0])
+    _, sizes = largest_keys(far, Variances(np.full(6, 9.0), 2.0), Goal(SIGMAS))
+    assert sizes[0] == pytest.approx(40.0 - MARGIN * math.sqrt(11.0))
     # noise explains all of a small spread, so that all sizes are the mean less the margin of the common term
     keys, sizes = largest_keys(np.array([29.0, 31.0, 30.0, 30.0]), variances, Goal(SIGMAS))
     assert keys.tolist() == [1, 2, 3, 0]
@@ -120,15 +125,20 @@ def test_equal_counts_are_taken_in_the_order_of_the_keys() -> None:
     assert choice.keys.tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("keys", "most"), [(1, 1), (300, 1), (300, 3)])
-def test_at_the_level_of_a_forecast_both_releases_reach_the_count(keys: int, most: int) -> None:
-    """The count less the margin of the first release is as large as the second release needs."""
-    goal = Goal(SIGMAS, None, most)
-    level = smallest_level(1_200.0, keys, goal)
-    size = 1_200.0 - MARGIN * np.sqrt(equal_variance(keys, level / FIRST_PART, most))
-    allowed, rest = np.array([(size / (ROOM * SIGMAS)) ** 2]), level * (1 - 1 / FIRST_PART)
-    paid = [most_keys(allowed, rest * factor, most) for factor in (1.0 + 1e-9, 1.0 - 1e-9)]
-    assert paid == [1, 0]
+@pytest.mark.parametrize(("rows", "keys", "most"), [(1, 300, 1), (10, 300, 1), (10, 3_000, 3), (100, 300, 1)])
+def test_counts_as_large_as_a_forecast_says_are_mostly_returned(rows: int, keys: int, most: int) -> None:
+    level, goal, rng = 0.2, Goal(SIGMAS, rows, most, 12**-0.5), np.random.default_rng(3)
+    first_rho = level / FIRST_PART
+    first, chosen = with_best_common(np.full(keys, equal_variance(keys, first_rho, most))), []
+    least = least_count(rows, keys, level, goal)
+    truth = np.where(np.arange(keys) < rows, np.ceil(least), 0.0)
+    for _ in range(40):
+        released = truth + rng.normal(0.0, np.sqrt(first.own)) + rng.normal(0.0, first.common**0.5)
+        choice = choose_keys(released, first, goal, level - first_rho)
+        keys_of = choice.keys[choice.variances.total[: len(choice.keys)] ** 0.5 * SIGMAS <= least] if choice else []
+        chosen.append(np.count_nonzero(np.asarray(keys_of) < rows))
+    assert np.mean(chosen) > 0.75 * rows
+    assert smallest_level(least, keys, goal) == pytest.approx(level, rel=0.05) or rows > 1
 
 
 def test_a_level_that_pays_for_no_key_is_spent_on_the_largest() -> None:
