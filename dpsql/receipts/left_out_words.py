@@ -229,7 +229,8 @@ def says_rows_within(note: str) -> bool:
 def within_wordings(note: str) -> list[str]:
     """Return wordings of such a note on a line of its own."""
     if words.CHOSEN_BY_COUNTS in note:
-        return [note, note.partition(words.CHOSEN_BY_COUNTS)[2]]
+        (within, has_error, _), missing = note.partition(" ("), note.partition(words.CHOSEN_BY_COUNTS)[2]
+        return [note, *([f"{within}; {missing}"] if has_error else []), missing]
     why = note.removeprefix(_WITHIN)
     return [f"NULL: {one}" for one in dict.fromkeys((why, why.partition(" to be sure")[0], why.partition(", ")[0]))]
 
