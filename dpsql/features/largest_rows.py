@@ -211,4 +211,7 @@ def forecast(query: LargestWithin, first: Offer) -> Iterator[tuple[str, str]]:
     most = query.limit or groups
     for rows in sorted({*(one for one in _FORECASTS if one < most), most}):
         least = math.ceil(least_count(rows, groups, level, goal))
-        yield phrases.number_of(rows, "row"), f"if {phrases.number_of(rows, 'count')} of {least:,} or more stand out"
+        yield (
+            phrases.number_of(rows, "row"),
+            f"needs {phrases.number_of(rows, 'count')} of {least:,} or more beside small ones",
+        )
