@@ -106,7 +106,7 @@ COMBINATIONS = (
         "steps of a question by relative error have Gaussian noise.",
         "Leave mechanism out."),
     Combination("target_relative_error", ("a ceiling",), "option",
-        "with a rho_ceiling each number is drawn, and paid for, at the ceiling, whatever its error is.",
+        "with a rho_ceiling each number is drawn, and paid for, at the ceiling, and its error cannot choose the level.",
         "Write OPTIONS (rho = 0.1) in place of {given}."),
     Combination("target_relative_error", ("as_of", "own_threshold"), "option",
         "a relative error is for rows of the current version, and its thresholds are those of a window.",

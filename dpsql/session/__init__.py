@@ -9,7 +9,7 @@ from dpsql.model.environment import folded
 from dpsql.model.private_query import OPTION_NAMES, OPTIONS_OF_TARGETS
 from dpsql.operations.dialect import quote, shown_call, text_literal
 from dpsql.receipts.coverage_lines import CoverageReceipt
-from dpsql.receipts.phrases import at_least
+from dpsql.receipts.phrases import at_least, says_missed, shortfall
 from dpsql.receipts.receipt import ColumnReceipt, Receipt, as_record, is_told
 from dpsql.receipts.result import Result
 from dpsql.session.declarations.unit_names import LOOKS_LIKE
@@ -85,6 +85,8 @@ __all__ = [
     "protect_source",
     "quote",
     "require",
+    "says_missed",
+    "shortfall",
     "shown_call",
     "source_identity",
     "source_place",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dpsql.session import CoverageReceipt, Receipt, at_least
+from dpsql.session import CoverageReceipt, Receipt, at_least, says_missed, shortfall
 
 MOST_CHARACTERS = 95
 """Longest text, so that a line of the log has at most 120 characters with the time and the name of the adapter."""
@@ -40,7 +40,11 @@ def _wordings(receipt: Receipt) -> Iterator[str]:
         yield from _of_left_out(receipt)
         return
     if receipt.missing:
-        yield from _shortened(receipt.missing[0])
+        first = receipt.missing[0]
+        if says_missed(first):
+            yield first
+            yield from _of_target(shortfall(first))
+        yield from _shortened(first)
         yield "no complete answer; see its receipt"
         return
     coverage = [*receipt.coverage, *(kept for one in receipt.sets for kept in one.receipt.coverage)]
@@ -64,6 +68,18 @@ def _shortened(sentence: str) -> Iterator[str]:
     yield sentence
     for end in reversed([found.start() for found in _CLAUSE_ENDS.finditer(sentence)]):
         yield f"{sentence[:end]}{_MORE}"
+
+
+def _of_target(missed: str) -> Iterator[str]:
+    """Yield how far a target is missed, and then without the reason.
+
+    >>> list(_of_target("3 of 5 rows are within 10 %; the question allows no higher level"))[1:]
+    ['3 of 5 rows are within 10 %; see its receipt', '3 of 5 rows are within 10 %']
+    """
+    yield missed
+    how_far = missed.partition("; ")[0]
+    yield f"{how_far}{_MORE}"
+    yield how_far
 
 
 def _of_left_out(receipt: Receipt) -> Iterator[str]:
