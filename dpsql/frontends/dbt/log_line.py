@@ -74,10 +74,10 @@ def _of_target(missed: str) -> Iterator[str]:
     """Yield how far a target is missed, and then without the reason.
 
     >>> list(_of_target("3 of 5 rows are within 10 %; the question allows no higher level"))[1:]
-    ['3 of 5 rows are within 10 %; see its receipt', '3 of 5 rows are within 10 %']
+    ['missed: 3 of 5 rows are within 10 %; see its receipt', 'missed: 3 of 5 rows are within 10 %']
     """
-    yield missed
-    how_far = missed.partition("; ")[0]
+    yield f"missed: {missed}"
+    how_far = f"missed: {missed.partition('; ')[0]}"
     yield f"{how_far}{_MORE}"
     yield how_far
 
