@@ -27,7 +27,7 @@ typedef struct {
 	"rho", "epsilon", "delta", "max_groups_contributed", "group_selection_strategy", "min_privacy_units_per_group",     \
 	    "privacy_unit_column", "mechanism", "top_k", "sketch_size", "rho_window", "rho_ceiling", "own_threshold",       \
 	    "as_of", "refresh", "buckets", "bounding", "other_group", "coverage", "target_half_width", "confidence",            \
-	    "max_rho", "max_epsilon", "target_relative_error", "at_least", "extremes"
+	    "max_rho", "max_epsilon", "target_relative_error", "at_least", "extremes", "method"
 #define TABLE_RULES                                                                                                    \
 	"max_groups_contributed", "max_rows_per_group", "max_rows_norm", "max_rows_per_unit", "default_rho",                \
 	    "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling", "coverage",           \
