@@ -113,7 +113,7 @@ def test_the_line_of_the_log_warns_first() -> None:
     assert log_line("hits", replace(fires, nothing_shown=("no city is shown",))).startswith("hits: no city is shown")
     quiet = replace(RECEIPT, left_out=(QUIET,))
     assert log_line("hits", quiet).startswith("hits: no sign that rows are left out; up to 9 % could be")
-    assert log_line("hits", replace(quiet, notes=(MISSED,))).startswith("hits: missed: 50 % of the groups are within it")
+    assert log_line("hits", replace(quiet, notes=(MISSED,))).startswith("hits: missed: 50 % of the groups are")
     warned = replace(quiet, coverage=(of_column("avg(cost)", least=646),))
     assert "avg(cost)" in log_line("hits", warned)
     for receipt in (fires, quiet, warned):
