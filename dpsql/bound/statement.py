@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dpsql.bound.aggregation import bounded_sql
+from dpsql.bound.aggregation import approximate_sizes_sql, bounded_sql, held_rows_sql
 from dpsql.bound.coverage import coverage_sql, numbers_of
 from dpsql.bound.formulations import Formulation
 from dpsql.bound.kept_pairs import KeptPairs
@@ -69,7 +69,7 @@ class Bounded:
                 nothing is grouped by unit then, so that nothing is saved where both are read at once.
             pairs: the table that has the numbers of all that is measured, if there is one. Coverage is read of no
                 table after bounds.
-            held_rows: the rows are held in a table (``held_rows_sql``). For groups without coverage.
+            held_rows: the rows are held in a table (``rows_sql``). For groups without coverage.
 
         """
         if self.kind == "shards":
@@ -87,3 +87,19 @@ class Bounded:
         if pairs:
             return pairs.bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
         return bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation, held_rows=held_rows)
+
+    def rows_sql(self, salt: bytes) -> str:
+        """Return the SELECT of all rows, with all that the statement reads of them."""
+        asked = (PRESENCE, *(one for one in self.statistics if one != PRESENCE))
+        return held_rows_sql(self.frame, asked, salt)
+
+    def sizes_sql(self, salt: bytes, rows: int | None, *, held_rows: bool = False) -> str:
+        """Return SQL for the ``Sizes`` of the rows.
+
+        Args:
+            salt: as for ``sql``.
+            rows: how many rows there are at most, or None if that is not known.
+            held_rows: as for ``sql``.
+
+        """
+        return approximate_sizes_sql(self.frame.bounding.finer or self.frame, salt, rows, held_rows=held_rows)

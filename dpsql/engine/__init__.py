@@ -13,12 +13,13 @@ from dpsql.engine.connection import (
     seconds_left,
     stopped_by,
 )
-from dpsql.engine.database import DuckDBEngine, ExactTable
+from dpsql.engine.database import DuckDBEngine
 from dpsql.engine.definitions import Definitions, redefined
 from dpsql.engine.listing import ListedTable, without_members
 from dpsql.engine.probes import warn_if_untested
-from dpsql.engine.protocol import Engine
+from dpsql.engine.protocol import Engine, Transaction
 from dpsql.engine.sandbox import Sandbox, digest
+from dpsql.engine.transaction import ExactTable
 
 __all__ = [
     "BYTEWISE",
@@ -33,6 +34,7 @@ __all__ = [
     "MainDatabase",
     "Mark",
     "Sandbox",
+    "Transaction",
     "digest",
     "identity",
     "main_database",

@@ -14,7 +14,6 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,7 +34,7 @@ from dpsql.engine.connection import (
 from dpsql.engine.definitions import Definitions, read_definitions, redefined
 from dpsql.engine.listing import ListedTable, list_tables
 from dpsql.engine.public_rows import PublicRows
-from dpsql.engine.transaction import Transaction, transaction_of
+from dpsql.engine.transaction import DuckDBTransaction, ExactTable
 from dpsql.engine.trials import Trials
 from dpsql.errors import EngineError, SchemaError
 
@@ -44,20 +43,6 @@ _T = TypeVar("_T")
 _ROWS_OF_A_PIECE = 2**17
 _MOST_SIZES = 4096
 """Sizes that an engine remembers; if there are more, all are forgotten."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ExactTable:
-    """Exact values on their way to the noise: a wrapper whose text shows nothing."""
-
-    _table: pa.Table
-
-    def __repr__(self) -> str:
-        return "ExactTable(…)"
-
-    def reveal(self) -> pa.Table:
-        """The table itself; called by the release step only."""
-        return self._table
 
 
 class _RedefinedError(Exception):
@@ -253,9 +238,19 @@ class DuckDBEngine(PublicRows):
         """Return whether a transaction may stay open while other cursors read."""
         return self._connection.has_own_cursors
 
-    def transaction(self, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[Transaction]:
-        """Return a transaction in which several statements read rows, and which begins within a limit of time."""
-        return transaction_of(self._connection, self._begun, self._run, timeout_seconds)
+    @contextlib.contextmanager
+    def transaction(self, timeout_seconds: float | None = None) -> Iterator[DuckDBTransaction]:
+        """Open a transaction in which several statements read rows; it begins within a limit of time.
+
+        It ends without a commit, and its temporary tables end with it.
+
+        Raises:
+            EngineError: it could not begin, or not in time; the message is constant.
+
+        """
+        with self._connection.pinned() as cursor, contextlib.ExitStack() as held:
+            self._run(lambda opened: held.enter_context(self._begun(opened)), None, timeout_seconds, cursor)
+            yield DuckDBTransaction(cursor, self._run)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[DuckDBEngine]:

@@ -12,14 +12,52 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from dpsql.bound.formulations import Formulation, Sizes
+from dpsql.bound.kept_pairs import KeptPairs
+from dpsql.bound.pairs import Pairs
+from dpsql.bound.statement import Bounded
 from dpsql.engine.catalog import Mark
 from dpsql.engine.listing import ListedTable
+from dpsql.engine.transaction import ExactTable
 from dpsql.model.environment import TableSchema
 
 if TYPE_CHECKING:
-    from dpsql.engine.database import ExactTable
     from dpsql.engine.definitions import Definitions
-    from dpsql.engine.transaction import Transaction
+
+
+class Transaction(Protocol):
+    """Several readings of one question. All of them see the rows as they were at its begin.
+
+    The tables that it makes end with it. A reading that fails, or runs out of its time, raises an EngineError whose
+    message is constant. ``listed_keys`` are the keys that a reading is about, if they are known before it.
+    """
+
+    def has_one_row(self, stored_unit: Sequence[str], timeout_seconds: float | None) -> bool:
+        """Return whether a constraint keeps the column of the unit unique."""
+
+    def make_pairs(
+        self, pairs: Pairs, *, listed_keys: pa.Table | None, timeout_seconds: float | None
+    ) -> list[tuple[int, int]]:
+        """Make the table of pairs; return each number of groups with the number of units that have so many."""
+
+    def make_kept_pairs(
+        self,
+        kept: KeptPairs,
+        formulation: Formulation,
+        pairs: Pairs | None,
+        *,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+    ) -> None:
+        """Make the table of pairs after bounds, of rows or of the table of pairs."""
+
+    def make_rows(
+        self, bounded: Bounded, salt: bytes, *, listed_keys: pa.Table | None, timeout_seconds: float | None
+    ) -> Sizes:
+        """Make the table of all rows of a frame; return their approximate sizes."""
+
+    def exact(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
+        """Return the exact rows of a bounded statement, over rows or over the tables that were made."""
 
 
 class Engine(Protocol):

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
+from dpsql.bound.aggregation import HELD_ROWS
+from dpsql.bound.formulations import Formulation, Sizes
+from dpsql.bound.kept_pairs import KEPT_PAIRS, KeptPairs
+from dpsql.bound.pairs import PAIRS, Pairs
+from dpsql.bound.statement import Bounded
 from dpsql.engine.catalog import unique_by
-from dpsql.engine.connection import Connection, Cursor
+from dpsql.engine.connection import Cursor
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ExactTable:
+    """Exact values on their way to the noise: a wrapper whose text shows nothing."""
+
+    _table: pa.Table
+
+    def __repr__(self) -> str:
+        return "ExactTable(…)"
+
+    def reveal(self) -> pa.Table:
+        """The table itself; called by the release step only."""
+        return self._table
 
 
 class RunOn(Protocol):
@@ -23,53 +42,57 @@ class RunOn(Protocol):
         """Return what was read."""
 
 
-class Transaction:
-    """A transaction on a cursor of its own. All its statements see the rows as they were at its begin."""
+class DuckDBTransaction:
+    """A transaction on a cursor of its own, which stays in here. The protocol of an engine describes its methods."""
 
     def __init__(self, cursor: Cursor, run_on: RunOn) -> None:
         self._cursor = cursor
         self._run_on = run_on
 
-    def run(self, read: Callable[[Cursor], _T], *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> _T:
-        """Run a reading on the cursor.
-
-        Args:
-            read: reads.
-            listed_keys: keys that it is about, if there are any.
-            timeout_seconds: limit of time.
-
-        Raises:
-            EngineError: it failed or ran out of time; the message is constant.
-
-        """
-        return self._run_on(read, listed_keys, timeout_seconds, self._cursor)
-
     def has_one_row(self, stored_unit: Sequence[str], timeout_seconds: float | None) -> bool:
         """Return whether a constraint keeps the column of the unit unique."""
-        return bool(stored_unit) and self.run(
-            lambda cursor: bool(unique_by(cursor, stored_unit)), listed_keys=None, timeout_seconds=timeout_seconds
+        return bool(stored_unit) and self._run_on(
+            lambda cursor: bool(unique_by(cursor, stored_unit)), None, timeout_seconds, self._cursor
         )
 
+    def make_pairs(
+        self, pairs: Pairs, *, listed_keys: pa.Table | None, timeout_seconds: float | None
+    ) -> list[tuple[int, int]]:
+        """Make the table of pairs; return each number of groups with the number of units that have so many."""
 
-@contextlib.contextmanager
-def transaction_of(
-    connection: Connection,
-    begun: Callable[[Cursor], contextlib.AbstractContextManager[None]],
-    run_on: RunOn,
-    timeout_seconds: float | None,
-) -> Iterator[Transaction]:
-    """Open a transaction; it ends without a commit, and its temporary tables end with it.
+        def make(cursor: Cursor) -> list[tuple[int, int]]:
+            cursor.rows(f"CREATE TEMP TABLE {PAIRS} AS {pairs.sql()}")
+            groups = f"SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit"
+            return cursor.rows(f"SELECT n, count(*) FROM ({groups}) GROUP BY n")
 
-    Args:
-        connection: the database.
-        begun: holds a transaction on a cursor.
-        run_on: runs each reading.
-        timeout_seconds: limit of time of its begin.
+        return self._run_on(make, listed_keys, timeout_seconds, self._cursor)
 
-    Raises:
-        EngineError: it could not begin, or not in time; the message is constant.
+    def make_kept_pairs(
+        self,
+        kept: KeptPairs,
+        formulation: Formulation,
+        pairs: Pairs | None,
+        *,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+    ) -> None:
+        """Make the table of pairs after bounds, of rows or of the table of pairs."""
+        made = f"CREATE TEMP TABLE {KEPT_PAIRS} AS {kept.sql(formulation, pairs)}"
+        self._run_on(lambda cursor: cursor.rows(made), listed_keys, timeout_seconds, self._cursor)
 
-    """
-    with connection.pinned() as cursor, contextlib.ExitStack() as held:
-        run_on(lambda opened: held.enter_context(begun(opened)), None, timeout_seconds, cursor)
-        yield Transaction(cursor, run_on)
+    def make_rows(
+        self, bounded: Bounded, salt: bytes, *, listed_keys: pa.Table | None, timeout_seconds: float | None
+    ) -> Sizes:
+        """Make the table of all rows of a frame; return their approximate sizes."""
+
+        def make(cursor: Cursor) -> Sizes:
+            cursor.rows(f"CREATE TEMP TABLE {HELD_ROWS} AS {bounded.rows_sql(salt)}")
+            ((rows,),) = cursor.rows(f"SELECT count(*) FROM temp.main.{HELD_ROWS}")
+            (sizes,) = cursor.rows(bounded.sizes_sql(salt, rows, held_rows=True))
+            return Sizes(*sizes)
+
+        return self._run_on(make, listed_keys, timeout_seconds, self._cursor)
+
+    def exact(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
+        """Return the exact rows of a bounded statement, over rows or over the tables that were made."""
+        return ExactTable(self._run_on(lambda cursor: cursor.table(sql), listed_keys, timeout_seconds, self._cursor))

@@ -16,11 +16,9 @@ from functools import partial
 
 import pyarrow as pa
 
-from dpsql.bound.aggregation import HELD_ROWS, approximate_sizes_sql, held_rows_sql
 from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, drawn_factor, fastest, fastest_of_groups
 from dpsql.bound.statement import Bounded
 from dpsql.engine import Engine, ExactTable, seconds_left
-from dpsql.engine.connection import Cursor
 from dpsql.errors import EngineError
 from dpsql.model.frame import PRESENCE
 
@@ -55,7 +53,7 @@ def choose_formulation(
     frame = bounded.frame.bounding.finer or bounded.frame
     if not chooses_groups(frame) or frame.rows_sql.cuts or frame.rows_sql.single:
         return "groups_first"
-    write = partial(approximate_sizes_sql, frame, salt)
+    write = partial(bounded.sizes_sql, salt)
     with contextlib.suppress(EngineError):
         sizes = sizes or Sizes(
             *engine.sizes(
@@ -92,22 +90,16 @@ def read_held_rows(
 
     """
     frame = bounded.frame.bounding.finer or bounded.frame
-    asked = (PRESENCE, *(one for one in bounded.statistics if one != PRESENCE))
-    made = f"CREATE TEMP TABLE {HELD_ROWS} AS {held_rows_sql(bounded.frame, asked, salt)}"
     # rows that are cut by windows are not held: their windows are most of the work
     if chooses_groups(frame) and not (frame.rows_sql.cuts or frame.rows_sql.single):
-
-        def read(cursor: Cursor) -> pa.Table:
-            cursor.rows(made)
-            ((rows,),) = cursor.rows(f"SELECT count(*) FROM temp.main.{HELD_ROWS}")
-            (sizes,) = cursor.rows(approximate_sizes_sql(frame, salt, rows, held_rows=True))
-            formulation = choose_formulation(bounded, salt, engine, listed_keys, deadline, Sizes(*sizes))
-            return cursor.table(bounded.sql(salt, formulation, held_rows=True))
-
         # what fails here may succeed without the table, which takes memory and disk
         with contextlib.suppress(EngineError), engine.transaction(seconds_left(deadline)) as transaction:
-            found = transaction.run(read, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
-            return ExactTable(found)
+            sizes = transaction.make_rows(
+                bounded, salt, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
+            )
+            formulation = choose_formulation(bounded, salt, engine, listed_keys, deadline, sizes)
+            sql = bounded.sql(salt, formulation, held_rows=True)
+            return transaction.exact(sql, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
     return engine.aggregate_units(
         (), lambda _: bounded.sql(salt), listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
     )

@@ -19,11 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from dpsql.bound.formulations import Formulation, chooses_groups, drawn_factor, fastest_of_groups
-from dpsql.bound.kept_pairs import KEPT_PAIRS, KeptPairs
-from dpsql.bound.pairs import PAIRS, Pairs
-from dpsql.engine import Engine, ExactTable, Mark, seconds_left
-from dpsql.engine.connection import Cursor
-from dpsql.engine.transaction import Transaction
+from dpsql.bound.kept_pairs import KeptPairs
+from dpsql.bound.pairs import Pairs
+from dpsql.engine import Engine, ExactTable, Mark, Transaction, seconds_left
 from dpsql.model.frame import Frame, Statistic
 from dpsql.release.formulation import MOST_CHOSEN
 
@@ -102,10 +100,7 @@ class HeldPairs:
         else:
             formulation = self._formulation(frame, self._make_pairs(transaction, deadline))
             sql = write(formulation, self._pairs if all(map(self._pairs.has, statistics)) else None)
-        found = transaction.run(
-            lambda cursor: cursor.table(sql), listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
-        )
-        return ExactTable(found)
+        return transaction.exact(sql, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
 
     def _begin(self, deadline: float | None, kept: KeptPairs | None) -> Transaction:
         """Begin the transaction, and make the first table unless a constraint keeps the unit column unique."""
@@ -122,31 +117,23 @@ class HeldPairs:
 
     def _make_pairs(self, transaction: Transaction, deadline: float | None) -> list[tuple[int, int]]:
         """Make the table of pairs if there is none; return the numbers of groups with the numbers of units."""
-        if self._units_by_groups is not None:
-            return self._units_by_groups
-        made = f"CREATE TEMP TABLE {PAIRS} AS {self._pairs.sql()}"
-        counted = f"SELECT n, count(*) FROM (SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit) GROUP BY n"
-
-        def make(cursor: Cursor) -> list[tuple[int, int]]:
-            cursor.rows(made)
-            return cursor.rows(counted)
-
-        found = transaction.run(make, listed_keys=self._listed, timeout_seconds=seconds_left(deadline))
-        self._units_by_groups = found
-        return found
+        if self._units_by_groups is None:
+            self._units_by_groups = transaction.make_pairs(
+                self._pairs, listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
+            )
+        return self._units_by_groups
 
     def _make_kept(self, transaction: Transaction, kept: KeptPairs, deadline: float | None) -> None:
         """Make the table of pairs after bounds if there is none, from the pairs if they are there."""
         if self._has_kept:
             return
         if self._units_by_groups is not None and all(map(self._pairs.has, kept.needed)):
-            sql = kept.sql(self._formulation(kept.frame, self._units_by_groups), self._pairs)
+            formulation, pairs = self._formulation(kept.frame, self._units_by_groups), self._pairs
         else:
             few = (kept.frame.bounding.most_counted or 0) <= MOST_CHOSEN
-            sql = kept.sql(fastest_of_groups(kept.frame, has_native=self._engine.has_native and few), None)
-        made = f"CREATE TEMP TABLE {KEPT_PAIRS} AS {sql}"
-        transaction.run(
-            lambda cursor: cursor.rows(made), listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
+            formulation, pairs = fastest_of_groups(kept.frame, has_native=self._engine.has_native and few), None
+        transaction.make_kept_pairs(
+            kept, formulation, pairs, listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
         )
         self._has_kept = True
 

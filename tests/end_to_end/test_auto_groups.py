@@ -19,7 +19,7 @@ import dpsql
 from dpsql.bound.unit_histograms import group_counts_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.engine.transaction import Transaction
+from dpsql.engine.transaction import DuckDBTransaction
 from dpsql.features import auto_histograms
 from dpsql.features.auto_choices import Expected, binned, chosen_groups
 from dpsql.mechanism.window import free_level
@@ -175,7 +175,7 @@ def test_a_charge_that_no_histogram_was_stored_for_is_used_up(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as broken:
-        place: tuple[Any, str] = (Transaction, "run") if moment == "read" else (points, "noisy_places")
+        place: tuple[Any, str] = (DuckDBTransaction, "exact") if moment == "read" else (points, "noisy_places")
         broken.setattr(*place, crash)
         with pytest.raises((RuntimeError, dpsql.DpsqlError)):
             fresh.sql(text())

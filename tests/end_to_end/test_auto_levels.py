@@ -20,7 +20,7 @@ from scipy import stats
 
 import dpsql
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine.transaction import Transaction
+from dpsql.engine.transaction import DuckDBTransaction
 from dpsql.features.auto_choices import EXTREMES_L2
 from dpsql.features.auto_histograms import Question, questions
 from dpsql.mechanism.gaussian_measure import GaussianMeasure
@@ -360,7 +360,7 @@ def crash(*_: Any, **__: Any) -> Any:
 
 LATE = ("read", "drawn")
 MOMENTS: dict[str, tuple[Any, str]] = {
-    "charged": (Transaction, "run"),
+    "charged": (DuckDBTransaction, "exact"),
     "read": (points, "noisy_places"),
     "drawn": (GaussianMeasure, "risen"),
     "averaged": (SideTable, "store"),

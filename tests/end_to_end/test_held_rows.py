@@ -9,7 +9,6 @@ import pytest
 import dpsql
 from dpsql.bound.aggregation import HELD_ROWS
 from dpsql.bound.statement import Bounded
-from dpsql.release import formulation
 from tests.end_to_end.reading_rows import fix_salts, watch_statements
 from tests.noise_sources import seeded_noise
 
@@ -59,7 +58,7 @@ def test_rows_are_read_once(question: str, read: list[str], monkeypatch: pytest.
     held = ask(QUESTIONS[question])
     assert [HELD_ROWS in sql for sql in read] == [True]
     assert len(held[0]) > 1
-    monkeypatch.setattr(formulation, "held_rows_sql", lambda *_: "SELECT no_column FROM no_table")
+    monkeypatch.setattr(Bounded, "rows_sql", lambda *_: "SELECT no_column FROM no_table")
     assert ask(QUESTIONS[question]) == held
 
 

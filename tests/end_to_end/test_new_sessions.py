@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.engine import Transaction
 from dpsql.engine.connection import LocalConnection
-from dpsql.engine.transaction import Transaction
 from dpsql.release.held_pairs import HeldPairs
 from tests.end_to_end.reading_rows import watch_transactions
 from tests.unit.bound.exact_runs import needs_native

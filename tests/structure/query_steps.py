@@ -65,7 +65,7 @@ STEPS = (
         (
             "release/exact.py:read_exact",
             "release/held_pairs.py:HeldPairs.read",
-            "engine/transaction.py:Transaction.run",
+            "engine/transaction.py:DuckDBTransaction.exact",
         ),
         "exact whole numbers, in a wrapper that shows nothing",
     ),

@@ -18,7 +18,10 @@ READS_ROWS = {
     "engine/database.py:DuckDBEngine.aggregate",
     "engine/database.py:DuckDBEngine.sizes",
     "engine/database.py:DuckDBEngine.stream",
-    "engine/transaction.py:Transaction.run",
+    "engine/transaction.py:DuckDBTransaction.exact",
+    "engine/transaction.py:DuckDBTransaction.make_kept_pairs",
+    "engine/transaction.py:DuckDBTransaction.make_pairs",
+    "engine/transaction.py:DuckDBTransaction.make_rows",
 }
 
 

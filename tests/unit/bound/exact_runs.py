@@ -18,7 +18,6 @@ from dpsql.bound.aggregation import HELD_ROWS, bounded_sql, held_rows_sql
 from dpsql.bound.formulations import Formulation, chooses_groups, fastest_of_groups
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.engine.connection import Cursor
 from dpsql.model.estimates import Linear
 from dpsql.model.frame import Frame, Norm, Statistic
 from dpsql.model.private_query import PrivateQuery
@@ -200,13 +199,10 @@ class Laboratory:
         made = rewrite(f"CREATE TEMP TABLE {HELD_ROWS} AS {held_rows_sql(frame, statistics, SALT)}")
         sql = rewrite(bounded_sql(frame, statistics, SALT, formulation=formulation, held_rows=True))
 
-        def read(cursor: Cursor) -> pa.Table:
-            cursor.rows(made)
-            return cursor.table(sql)
-
         with self.engine.transaction(None) as transaction:
-            table = transaction.run(read, listed_keys=listed, timeout_seconds=None)
-        return read_exact(table, len(frame.keys))
+            transaction._run_on(lambda cursor: cursor.rows(made), listed, None, transaction._cursor)
+            table = transaction.exact(sql, listed_keys=listed, timeout_seconds=None)
+        return read_exact(table.reveal(), len(frame.keys))
 
     def formulations(self, frame: Frame) -> list[Formulation]:
         """All that can compute a frame here: the native ones where ``make native`` has built the library."""

@@ -18,7 +18,8 @@ from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.kept_pairs import KEPT_PAIRS, KeptPairs
 from dpsql.bound.left_out import PART_BITS, is_measurable, left_out_sql
 from dpsql.bound.pairs import PAIRS, Pairs
-from dpsql.engine.transaction import Transaction
+from dpsql.engine import Transaction
+from dpsql.engine.transaction import DuckDBTransaction
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.plan.features.coverage import coverage_of
 from dpsql.release.left_out_stage import write_left_out
@@ -95,17 +96,17 @@ class _Check:
         self.frame = run.query.first.frame
 
     def read(self, transaction: Transaction, sql: str) -> tuple[int, ...]:
-        table = transaction.run(
-            lambda cursor: cursor.table(self.rewrite(sql)), listed_keys=self.listed, timeout_seconds=None
-        )
+        table = transaction.exact(self.rewrite(sql), listed_keys=self.listed, timeout_seconds=None).reveal()
         assert set(table.schema.types) == {pa.int64()}
         (row,) = table.to_pylist()
         return tuple(row[f"left_{i}"] for i in range(1, len(row) + 1))
 
-    def make(self, transaction: Transaction, name: str, sql: str) -> None:
+    def make(self, transaction: DuckDBTransaction, name: str, sql: str) -> None:
+        """Make a table in place of the one that the transaction would make."""
         made = f"CREATE OR REPLACE TEMP TABLE {name} AS {self.rewrite(sql)}"
-        public = self.laboratory.public_keys(self.run)
-        transaction.run(lambda cursor: cursor.rows(made), listed_keys=public, timeout_seconds=None)
+        transaction._run_on(
+            lambda cursor: cursor.rows(made), self.laboratory.public_keys(self.run), None, transaction._cursor
+        )
 
     def left_out_sql(self, frame: Frame, formulation: Formulation, pairs: Pairs | None) -> str:
         are_listed = self.shown is not None
@@ -145,8 +146,8 @@ def _check_numbers(check: _Check, transaction: Transaction, kept: KeptPairs) -> 
     public = check.laboratory.public_keys(check.run)
 
     def numbers(sql: str) -> ExactTable:
-        table = transaction.run(lambda cursor: cursor.table(sql), listed_keys=public, timeout_seconds=None)
-        return read_exact(table, width)
+        table = transaction.exact(sql, listed_keys=public, timeout_seconds=None)
+        return read_exact(table.reveal(), width)
 
     over_rows = numbers(bounded_sql(check.frame, statistics, SALT))
     assert numbers(kept.bounded_sql(statistics, held_keys=False)) == over_rows

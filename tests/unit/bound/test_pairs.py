@@ -18,7 +18,7 @@ from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.statement import Bounded
 from dpsql.bound.unit_histograms import extremes_sql, group_counts_sql, norms_sql
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine.transaction import Transaction
+from dpsql.engine import Transaction
 from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.operations import row_sql
 from dpsql.plan.features.coverage import with_coverage
@@ -56,8 +56,8 @@ def plain_frame() -> Frame:
 
 
 def _rows(transaction: Transaction, sql: str, listed: pa.Table | None) -> Counter[str]:
-    table = transaction.run(lambda cursor: cursor.table(sql), listed_keys=listed, timeout_seconds=None)
-    return Counter(map(repr, table.to_pylist()))
+    table = transaction.exact(sql, listed_keys=listed, timeout_seconds=None)
+    return Counter(map(repr, table.reveal().to_pylist()))
 
 
 def _formulations(frame: Frame, *, has_native: bool) -> list[Formulation]:
@@ -86,11 +86,7 @@ def _check(laboratory: Laboratory, case: Case) -> bool:
         if pairs is None or not pairs.serves(frame):
             return False
         with laboratory.engine.transaction() as transaction:
-            transaction.run(
-                lambda cursor: cursor.rows(f"CREATE TEMP TABLE {PAIRS} AS {pairs.sql()}"),
-                listed_keys=listed,
-                timeout_seconds=None,
-            )
+            transaction.make_pairs(pairs, listed_keys=listed, timeout_seconds=None)
             for bounded in _readings(frame, query.statistics):
                 _check_reading(transaction, bounded, listed, pairs, has_native=laboratory.has_native)
             _check_histograms(transaction, frame, of_auto, pairs, listed)
@@ -148,7 +144,7 @@ def _check_histograms(
 def _some_keys(transaction: Transaction, frame: Frame) -> pa.Table:
     """Return the first key, or none if no unit has one."""
     first = f"SELECT DISTINCT {', '.join(frame.key_columns)} FROM temp.main.{PAIRS} ORDER BY ALL LIMIT 1"
-    return transaction.run(lambda cursor: cursor.table(first), listed_keys=None, timeout_seconds=None)
+    return transaction.exact(first, listed_keys=None, timeout_seconds=None).reveal()
 
 
 def _check_rounds(transaction: Transaction, frame: Frame, pairs: Pairs, selected: pa.Table) -> None:
