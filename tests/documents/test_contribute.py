@@ -120,6 +120,7 @@ def test_the_kind_of_a_page_needs_nothing_else(copy_of: Callable[[str], Path]) -
     assert len(run_in(copy_of(KIND), "-m", "tests.documents.in_steps").split()) == 6
 
 
+@pytest.mark.thorough
 def test_the_mechanism_of_a_page_is_of_its_law(copy_of: Callable[[str], Path]) -> None:
     """Intervals cover what they say, lower levels are those of the law, and the epsilon is the pure one."""
     assert len(run_in(copy_of(MECHANISM), "-m", "tests.documents.second_law").split()) == 7

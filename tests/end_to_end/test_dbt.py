@@ -230,6 +230,7 @@ def receipts_and_budgets_are_in_target_and_nothing_private_is(built: Ran) -> Non
             assert private not in content, (path, private)
 
 
+@pytest.mark.thorough
 def test_a_model_may_have_several_private_parts_and_has_one_at_least(tmp_path: Path) -> None:
     both = (
         "{{ config(materialized='private_table', rho=0.02) }}\n-- two parts, and a public table\n"

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.documents.pages import ROOT
@@ -60,6 +61,12 @@ class Module:
 def parsed(sources: Mapping[str, str]) -> tuple[Module, ...]:
     """Modules of source texts by dotted name."""
     return tuple(Module(name, ast.parse(text), len(text.splitlines())) for name, text in sources.items())
+
+
+@cache
+def modules_of(root: Path) -> tuple[Module, ...]:
+    """Return all modules of the package, parsed once for the process."""
+    return parsed(module_sources(root))
 
 
 def file_lines(modules: Sequence[Module]) -> dict[str, int]:
@@ -182,7 +189,7 @@ def main() -> None:
     """Print the largest files, functions and signatures beside their limits, and what breaks a rule."""
     parser = argparse.ArgumentParser(description="What stands out in the source of dpsql.")
     parser.parse_args()
-    modules = parsed(module_sources(ROOT))
+    modules = modules_of(ROOT)
     lines = []
     for name, count in SIZES.items():
         largest = sorted(count(modules).items(), key=lambda item: -item[1])[:LARGEST_SHOWN]

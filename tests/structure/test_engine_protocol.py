@@ -13,7 +13,7 @@ import dpsql
 from dpsql.engine import Definitions, DuckDBEngine, Engine, Transaction
 from dpsql.session import session as session_module
 from tests.documents.pages import ROOT
-from tests.structure.source_figures import Module, module_sources, parsed
+from tests.structure.source_figures import Module, modules_of, parsed
 
 LISTED: dict[type, set[str]] = {
     kind: {name for name in vars(kind) if not name.startswith("_")} for kind in (Engine, Transaction)
@@ -38,7 +38,7 @@ def asked_of(kind: type, modules: Sequence[Module]) -> Iterator[str]:
 
 @pytest.mark.parametrize("kind", LISTED)
 def test_the_rooms_ask_what_the_protocol_lists(kind: type) -> None:
-    assert set(asked_of(kind, parsed(module_sources(ROOT)))) == LISTED[kind]
+    assert set(asked_of(kind, modules_of(ROOT))) == LISTED[kind]
 
 
 def test_other_attributes_of_engines_are_found() -> None:

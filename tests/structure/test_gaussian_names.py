@@ -9,7 +9,7 @@ from statistics import NormalDist
 import pytest
 
 from tests.documents.pages import ROOT
-from tests.structure.source_figures import Module, module_sources, parsed
+from tests.structure.source_figures import Module, modules_of, parsed
 
 GAUSSIAN = (
     "dpsql.noise",
@@ -57,7 +57,7 @@ def findings(module: Module) -> Iterator[str]:
 
 
 def test_no_other_module_names_a_gaussian_law() -> None:
-    found = {one.name: named for one in parsed(module_sources(ROOT)) if (named := list(findings(one)))}
+    found = {one.name: named for one in modules_of(ROOT) if (named := list(findings(one)))}
     assert {name: named for name, named in found.items() if not name.startswith(GAUSSIAN)} == {}
     mechanisms = {name for name in found if name.startswith("dpsql.mechanism")}
     assert "dpsql.mechanism.gaussian_measure" in mechanisms

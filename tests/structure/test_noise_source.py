@@ -21,7 +21,7 @@ from dpsql.session.declare import ARGUMENTS
 from dpsql.session.runner import StatementRunner
 from tests.documents.pages import ROOT
 from tests.structure.limits import PUBLIC_CLASSES
-from tests.structure.source_figures import Function, Module, module_sources, parsed
+from tests.structure.source_figures import Function, Module, modules_of, parsed
 
 RANDOMNESS = re.compile(r"noise|entropy|seed|random|rng|quiet|silent")
 SOURCES = ("Entropy", "NoiseSource", "SystemEntropy")
@@ -120,7 +120,7 @@ PLANTED: Mapping[Search, str] = {
 
 @pytest.fixture(scope="module")
 def modules() -> tuple[Module, ...]:
-    return parsed(module_sources(ROOT))
+    return modules_of(ROOT)
 
 
 @pytest.mark.parametrize("search", FINDINGS, ids=lambda search: search.__name__)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.documents.pages import ROOT
 from tests.structure.limits import SIZE_LIMITS
-from tests.structure.source_figures import RULES, SIZES, Module, module_sources, parsed, too_large
+from tests.structure.source_figures import RULES, SIZES, Module, modules_of, parsed, too_large
 
 CLEAN = {
     "dpsql": """
@@ -32,7 +32,7 @@ class Frame:
 
 @pytest.fixture(scope="module")
 def modules() -> tuple[Module, ...]:
-    return parsed(module_sources(ROOT))
+    return modules_of(ROOT)
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -16,6 +16,9 @@ from dpsql.accounting.correlated_histogram import CorrelatedProfile
 from dpsql.accounting.worst_pair import CommonKeys, Noise
 from tests.unit.accounting.csh_brute_force import Floats, deltas, monotone_pairs, output_law
 
+# `make test` checks the figures of the profiles; these searches take longer
+pytestmark = pytest.mark.thorough
+
 # epsilon, sigma, tau / sigma, correlation (None: 1/sqrt(k))
 POINTS = [(0.35, 2.0, 3.5, None), (0.0, 1.5, 2.0, None), (1.0, 1.2, 2.6, 0.4), (0.05, 3.0, 6.0, 4.0)]
 

@@ -12,6 +12,9 @@ from scipy.special import log_ndtr, logsumexp
 from dpsql.accounting.correlated_histogram import CorrelatedProfile
 from dpsql.accounting.worst_pair import CommonKeys, Noise
 
+# `make test` checks the figures of the profiles; these searches take longer
+pytestmark = pytest.mark.thorough
+
 # Two-sided, so a sound mechanism fails one comparison with probability below 4e-6.
 ERRORS = 4.6
 

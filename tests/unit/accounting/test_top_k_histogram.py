@@ -27,6 +27,9 @@ from dpsql.errors import CalibrationError
 from tests.unit.accounting.csh_brute_force import COMMON, deltas, renyi
 from tests.unit.accounting.top_k_brute_force import Mechanism, Neighbours, all_neighbours, squared_distance, top_k
 
+# `make test` checks the figures of the profiles; these searches take longer
+pytestmark = pytest.mark.thorough
+
 # correlation, floor_correlation, aggregate_precision, all at sigma = 1
 NOISES = [(0.7, 0.7, 0.0), (0.0, 0.5, 0.0), (4.0, 0.1, 0.3), (0.2, 3.0, 0.05), (0.5, 0.5, 1.0), (0.0, 0.4, 1.0)]
 RhoOf = Callable[..., float]

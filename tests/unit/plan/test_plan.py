@@ -75,6 +75,7 @@ def is_allowed(text: str) -> bool:
     return not refusals.found
 
 
+@pytest.mark.thorough
 def test_no_other_function_of_the_catalog_is_allowed() -> None:
     with duckdb.connect() as connection:
         rows = connection.execute("SELECT function_name FROM duckdb_functions()").fetchall()
