@@ -82,7 +82,8 @@ def answer_rows(
 
     """
     part, goal, measure = query.first, goal_of(query, first), first.histogram.measure
-    keys, counts, sigmas = _estimates(query, first, second, side_table)
+    released = served_point(first.presence, side_table).noisy_values
+    keys, counts, sigmas = _estimates(query, first, second, released, side_table)
     shown, sigmas = np.rint(counts), np.hypot(sigmas, goal.rounding)
     allowed = query.target.error * shown / sigmas
     miss, least = miss_of(query.target.confidence), part.request.min_units
@@ -105,7 +106,7 @@ def answer_rows(
     if not found:
         why = _below_minimum(part) if hidden else _no_row(query, first, counts, sigmas)
         return answer, replace(receipt, nothing_shown=(why,))
-    most = _most_not_shown(first, side_table, keys[rows])
+    most = _most_not_shown(first, released, keys[rows])
     told = Rows(found, float(shown[rows].min()), most, of_rows=bool(cut), hidden=hidden > found)
     nulls = [may_cut_some(cut, [alias_of(part, number)]) for number in part.finish.within] if cut else []
     return answer, replace(
@@ -115,13 +116,12 @@ def answer_rows(
     )
 
 
-def _most_not_shown(first: Offer, side_table: SideTable, shown: Places) -> float | None:
+def _most_not_shown(first: Offer, released: Floats, shown: Places) -> float | None:
     """Return the most that a group has that is not shown, by the first release; None if all groups are shown.
 
     The intervals of all groups hold together with 95 % probability, so that it does not matter which ones are shown.
     """
-    released, sigmas = served_point(first.presence, side_table).noisy_values, np.sqrt(variances_of(first).total)
-    others = np.delete(released, shown)
+    sigmas, others = np.sqrt(variances_of(first).total), np.delete(released, shown)
     quantile = first.histogram.measure.quantile(MISS / len(released))
     return math.ceil(max(0.0, float(others.max()) + quantile * float(sigmas[0]))) if len(others) else None
 
@@ -132,11 +132,10 @@ def _below_minimum(part: FrameQuery) -> str:
 
 
 def _estimates(
-    query: LargestWithin, first: Offer, second: Offer, side_table: SideTable
+    query: LargestWithin, first: Offer, second: Offer, released: Floats, side_table: SideTable
 ) -> tuple[Places, Floats, Floats]:
     """Return the chosen keys, the best estimates of their counts by both releases, and the deviations of these."""
     goal, variances = goal_of(query, first), variances_of(first)
-    released = served_point(first.presence, side_table).noisy_values
     point = served_point(second.presence, side_table)
     count = int(np.count_nonzero(point.values != UNCHOSEN))
     if not count:

@@ -87,10 +87,12 @@ def choose_keys(released: Floats, variances: Variances, goal: Goal, rho: float) 
         one with the variance that rho pays for. None if no count is larger than its margin.
 
     """
-    _, sizes = largest_keys(released, variances, goal)
+    largest = largest_keys(released, variances, goal)
+    _, sizes = largest
     if not len(sizes):
         return None
-    return choice_of(max(1, most_keys(_totals(sizes, goal), rho, goal.most)), released, variances, goal, rho)
+    count = max(1, most_keys(_totals(sizes, goal), rho, goal.most))
+    return _choice_among(largest, count, released, variances, goal, rho)
 
 
 def choice_of(count: int, released: Floats, variances: Variances, goal: Goal, rho: float) -> Choice:
@@ -104,7 +106,14 @@ def choice_of(count: int, released: Floats, variances: Variances, goal: Goal, rh
         rho: likewise.
 
     """
-    order, sizes = largest_keys(released, variances, goal)
+    return _choice_among(largest_keys(released, variances, goal), count, released, variances, goal, rho)
+
+
+def _choice_among(
+    largest: tuple[Places, Floats], count: int, released: Floats, variances: Variances, goal: Goal, rho: float
+) -> Choice:
+    """Return the choice of the first keys of `largest_keys`; the other arguments are those of `choice_of`."""
+    order, sizes = largest
     keys, exact = order[:count], with_best_common(_totals(sizes[:count], goal)).at(rho, goal.most)
     own = with_few_values(np.sqrt(exact.own)) ** 2
     largest_other = float(np.delete(released, keys).max(initial=-math.inf))
