@@ -62,6 +62,16 @@ class QueryOptions:
 
 
 OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
+TARGET_OPTIONS = (
+    "target_half_width",
+    "target_relative_error",
+    "at_least",
+    "method",
+    "confidence",
+    "max_rho",
+    "max_epsilon",
+)
+"""The options of targets, in the order in which messages and the command line name them."""
 OPTIONS_OF_TARGETS: Mapping[str, frozenset[str]] = {
     "target_half_width": frozenset(("confidence", "max_rho", "max_epsilon")),
     "target_relative_error": frozenset(("confidence", "max_rho", "max_epsilon", "at_least", "method")),

@@ -6,7 +6,7 @@ What is named here is what front ends may use: sessions and results, and words f
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import MAIN_DATABASE, PINNED, MainDatabase, main_database, stopped_by
 from dpsql.model.environment import folded
-from dpsql.model.private_query import OPTION_NAMES, OPTIONS_OF_TARGETS
+from dpsql.model.private_query import OPTION_NAMES, OPTIONS_OF_TARGETS, TARGET_OPTIONS
 from dpsql.operations.dialect import quote, shown_call, text_literal
 from dpsql.receipts.coverage_lines import CoverageReceipt
 from dpsql.receipts.phrases import at_least, says_missed, shortfall
@@ -53,6 +53,7 @@ __all__ = [
     "PINNED",
     "SHELL_STORAGE_VERSION",
     "TABLE_RULES",
+    "TARGET_OPTIONS",
     "Analyst",
     "ColumnReceipt",
     "CoverageReceipt",

@@ -8,20 +8,9 @@ from typing import Any
 
 from dpsql.frontends.commands.database_files import open_books, open_session, writable
 from dpsql.frontends.outputs import progress, records, sections, short_hashes, show
-from dpsql.session import Analyst, Session, text_literal
+from dpsql.session import TARGET_OPTIONS, Analyst, Session, text_literal
 
-_PRIVACY = (
-    "rho",
-    "epsilon",
-    "delta",
-    "target_half_width",
-    "target_relative_error",
-    "at_least",
-    "method",
-    "confidence",
-    "max_rho",
-    "max_epsilon",
-)
+_PRIVACY = ("rho", "epsilon", "delta", *TARGET_OPTIONS)
 """Options of a query that the command line has, too."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from dpsql.model.estimates import Ratio, Value
+from dpsql.model.private_query import TARGET_OPTIONS
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.aggregates.registry import AGGREGATES
@@ -16,16 +17,6 @@ from dpsql.sql.names import SelectItem
 from dpsql.sql.source.sources import SelectText
 
 WITHOUT_NOISE = "a target is for numbers with noise, and this column has no noise."
-_OF_TARGETS = (
-    "target_half_width",
-    "target_relative_error",
-    "at_least",
-    "method",
-    "confidence",
-    "max_rho",
-    "max_epsilon",
-)
-
 _SUMS = frozenset(name for kind in AGGREGATES if "per_group" in kind.bounds for name in kind.names)
 """Counts and sums, by their names."""
 
@@ -92,7 +83,7 @@ def refuse_alone(text: SelectText, *moot: str) -> None:
 
 def options_of_target(text: SelectText) -> str:
     """Return the options of a text that a level stands in place of, with commas and ``and`` between them."""
-    return _listed([name for name in _OF_TARGETS if name in text.options.given])
+    return _listed([name for name in TARGET_OPTIONS if name in text.options.given])
 
 
 def level_in_place(text: SelectText) -> str:
