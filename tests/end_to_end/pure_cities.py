@@ -56,11 +56,6 @@ def spent(session: dpsql.Session) -> tuple[int, int]:
     return total.rho_nano, total.delta_units
 
 
-def receipt_of(answer: dpsql.Result) -> dpsql.Receipt:
-    assert answer.receipt is not None
-    return answer.receipt
-
-
 def told(receipt: dpsql.Receipt) -> tuple[object, float]:
     """Return the guarantee of an answer; an epsilon may be rounded up by its last bit."""
     return pytest.approx(receipt.epsilon, rel=1e-15), receipt.delta

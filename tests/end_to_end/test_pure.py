@@ -17,7 +17,8 @@ import pytest
 import dpsql
 from dpsql.errors import BudgetError, UnsupportedQueryError
 from tests.end_to_end.prepared import with_own_state
-from tests.end_to_end.pure_cities import COUNT, FROM, KEYS, TABLES, declare, declared_cities, receipt_of, spent, told
+from tests.end_to_end.pure_cities import COUNT, FROM, KEYS, TABLES, declare, declared_cities, spent, told
+from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,8 @@ import pytest
 import dpsql
 from dpsql.errors import BudgetError, DpsqlError, PolicyError, UnsupportedQueryError
 from tests.end_to_end.prepared import with_own_state
-from tests.end_to_end.pure_cities import COUNT, FROM, declared_cities, receipt_of, spent
+from tests.end_to_end.pure_cities import COUNT, FROM, declared_cities, spent
+from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 
 
