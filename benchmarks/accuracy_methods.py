@@ -56,7 +56,7 @@ class Budget:
 
 @dataclass(frozen=True, eq=False)
 class Returned:
-    """What a method returned in each trial. *Shapes*: (trials,).
+    """The counts that a method returned in each trial. *Shapes*: (trials,).
 
     Attributes:
         counts: number of counts that were returned.

@@ -146,7 +146,7 @@ class ListedRows:
 class PublicKeys:
     """The columns (table, column) whose public lists make the keys, with lengths, a digest, and where NULL is listed.
 
-    Each list has a digest of its own, by which the state file know it.
+    Each list has a digest of its own, by which the state file knows it.
 
     Keys are all combinations, in the order of their values, the last column's changing fastest. Keys of public rows in
     the text are one list, of the combinations that these rows have.
@@ -161,5 +161,5 @@ class PublicKeys:
 
     @property
     def count(self) -> int:
-        """How many keys there are."""
+        """Return the number of keys."""
         return math.prod(self.lengths)

@@ -32,7 +32,7 @@ class TopRows:
 
 @dataclass(frozen=True, slots=True)
 class ChosenBy:
-    """What the keys of a release follow from, if counts that were released before choose them.
+    """The origin of the keys of a release, if counts that were released before choose them.
 
     Attributes:
         point: hash of these counts, their level, and the level of the release that they stem from; in nano-rho.

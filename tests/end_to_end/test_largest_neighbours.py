@@ -61,7 +61,7 @@ class RecordedNoise(NoiseSource):
 
 @dataclass
 class Seen:
-    """What the steps of a question had: exact counts of each reading, keys of each choice, and laws of noise."""
+    """Records of the steps of a question: exact counts of each reading, keys of each choice, and laws of noise."""
 
     counts: list[Floats] = field(default_factory=list)
     choices: list[Any] = field(default_factory=list)
