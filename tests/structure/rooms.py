@@ -109,6 +109,12 @@ ROOMS = (
         ("duckdb", "pyarrow"),
     ),
     Room(
+        "engine.parts",
+        "tables in many parts: the split, its manifest, processes that read parts, sums of what they read",
+        (*NOUNS, "bound", "engine"),
+        ("duckdb", "pyarrow"),
+    ),
+    Room(
         "cascade",
         "points of a statistic at many levels: the point that serves a reader, and new points",
         (*NOUNS, "state", "noise", "mechanism"),

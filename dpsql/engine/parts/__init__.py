@@ -1,0 +1,1 @@
+"""Tables in many parts: each part is a database file with whole units."""
