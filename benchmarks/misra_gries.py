@@ -75,7 +75,7 @@ def _frame(session: dpsql.Session) -> Frame:
 
 def _sketch(session: dpsql.Session, frame: Frame, size: int) -> Sketch:
     engine, sandbox = DuckDBEngine(session.connection), Sandbox()
-    stream = engine.stream(sketch_sql(frame, SALT), timeout_seconds=None)
+    stream = engine.pieces(sketch_sql(frame, SALT), timeout_seconds=None)
     with contextlib.closing(sandbox):
         return sketched(size, (piece.reveal() for piece in stream), sandbox.run)
 

@@ -189,7 +189,7 @@ class Side:
                 named = {"timeout_seconds": self._timeout_seconds}
                 if part.frame.bounding.sparsity is not None and part.frame.bounding.sparsity.kind == "sketch":
                     bounded = Bounded(part.frame, part.statistics, kind="shards")
-                    for _ in self._engine.stream(bounded.sql(_SALT), **named):
+                    for _ in self._engine.stream(bounded, _SALT, **named):
                         pass
                 else:
                     reading = Reading(Bounded(part.frame, part.statistics), part.statistics, listed, listed)
@@ -232,9 +232,9 @@ class _Clock(DuckDBEngine):
         with self._timed():
             return super()._run(*of, **named)
 
-    def stream(self, sql: str, **named: Any) -> Any:
+    def pieces(self, sql: str, **named: Any) -> Any:
         with self._timed():
-            pieces = list(super().stream(sql, **named))
+            pieces = list(super().pieces(sql, **named))
         yield from pieces
 
     @contextmanager

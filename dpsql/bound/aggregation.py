@@ -18,7 +18,7 @@
 What precedes the totals of ``grouped`` treats each unit by itself, and the totals are whole numbers that are added up
 over units (`_totals`). What follows needs all units: the clamp of a total (`_clamped`), the minimum, the floor, and the
 keys that a frame holds (`selected_sql`). So totals may be read of parts of a table, each with whole units, and added
-before the clamp. Numbers of distinct values alone are no such totals.
+before the clamp (`partials`). Numbers of distinct values alone are no such totals: parts hand on the values.
 
 Rows whose unit is NULL are dropped first. Every part of an expression that could fail on a row stands inside TRY, and
 every TRY where no optimizer rule can lift a part of it out.
@@ -31,7 +31,16 @@ from typing import Literal, NamedTuple
 
 from dpsql.bound.formulations import Formulation, kept_ctes, state_bytes
 from dpsql.bound.norms import cut_rows_sql, weighted_ctes
-from dpsql.bound.value_counts import cell_sql, distinct_ctes, distinct_steps, histogram_ctes, matches, row_steps
+from dpsql.bound.value_counts import (
+    PRESENT,
+    cell_sql,
+    distinct_ctes,
+    distinct_steps,
+    histogram_ctes,
+    matches,
+    row_steps,
+    values_sql,
+)
 from dpsql.model.frame import PRESENCE, WEIGHT_BITS, Frame, Norm, Statistic
 from dpsql.model.statistic_kinds import APART_KINDS, DISTINCT_KINDS
 from dpsql.operations.row_sql import (
@@ -43,17 +52,22 @@ from dpsql.operations.row_sql import (
     without_statistics,
 )
 
+Ending = Literal["chosen", "held", "partial"] | int
+"""Rows that a statement has:
+
+    chosen    the groups that are noised: those of enough units, less the floor
+    held      those of the keys that the frame holds already, offered as ``LISTED_KEYS``: nothing is left out, and
+              nothing subtracted
+    partial   the totals of all groups on some units, before the clamp
+    a number  the distinct values of the statistic of this number on some units, by group
+"""
+
 LISTED_KEYS = "dpsql_listed_keys"
 """Name under which the engine offers keys, public ones or those of a frame, with columns key_0, key_1, …."""
 
 HELD_ROWS = "dpsql_rows"
 """Name of the temporary table that holds the rows of a frame."""
 
-_ROWS_COUNTED = 100_000
-"""About the most rows of which the sizes are counted. Counting all of them can take a fifth of the query."""
-_USUAL_ROWS = 80 * _ROWS_COUNTED
-"""The number of rows that is assumed if it is not known."""
-_LARGEST_HASH = 2**64 - 1
 MOST_STEPS = 2**61 - 1
 """Sums over units are clamped to plus or minus this, in steps of the noise, so that with noise they fit a BIGINT
 whatever the data are; numbers of units likewise.
@@ -68,7 +82,7 @@ def bounded_sql(
     statistics: tuple[Statistic, ...],
     salt: bytes,
     *,
-    held_keys: bool = False,
+    ending: Ending = "chosen",
     formulation: Formulation = "groups_first",
     held_rows: bool = False,
 ) -> str:
@@ -78,8 +92,7 @@ def bounded_sql(
         frame: what is grouped.
         statistics: the presence count first, then the others.
         salt: 128 secret bits of the frame that bounds units; decides which groups of a unit with too many are kept.
-        held_keys: the keys are those that the frame holds already, offered as ``LISTED_KEYS``; nothing is left out
-            and nothing subtracted.
+        ending: which rows it has.
         formulation: how it is computed; the result is the same. Only a frame that chooses groups has more than one for
             any rows; ``one_row`` is for rows of which no two have the same unit.
         held_rows: the rows are those of the table that ``held_rows_sql`` made.
@@ -92,16 +105,17 @@ def bounded_sql(
 
     """
     if finer := frame.bounding.finer:
-        finest = bounded_sql(finer, statistics, salt, formulation=formulation, held_rows=held_rows)
-        return _added_up_sql(frame, finer, statistics, finest)
+        of_finer = "chosen" if ending == "held" else ending
+        finest = bounded_sql(finer, statistics, salt, ending=of_finer, formulation=formulation, held_rows=held_rows)
+        return added_up_sql(frame, finer, statistics, finest) if of_finer == "chosen" else finest
     others = list(enumerate(statistics))[1:]
     if formulation == "native" and not state_bytes(frame, others):
         formulation = "groups_first"
-    source = _held_source_sql(frame, others) if held_rows else source_sql(frame, others, salt)
+    source = held_source_sql(frame, others) if held_rows else source_sql(frame, others, salt)
     ctes, per_row = _unit_ctes(frame, others, salt, formulation, source)
-    ctes += grouped_ctes(frame, others, salt, per_row, formulation)
+    ctes += grouped_ctes(frame, others, salt, per_row, formulation, ending)
     named = ",\n".join(ctes)
-    return f"WITH {named}\n{selected_sql(frame, others, held_keys=held_keys)}"
+    return f"WITH {named}\n{selected_sql(frame, others, ending, has_one_row=formulation == 'one_row')}"
 
 
 def source_sql(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes) -> str:
@@ -130,7 +144,7 @@ def held_rows_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes) ->
     return f"SELECT * FROM ({source}) AS source WHERE unit IS NOT NULL"
 
 
-def _held_source_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
+def held_source_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
     """Return the body of ``source`` over rows that are held. TRY passes no statistics of their table on."""
     names = ["unit", *frame.key_columns]
     names += [f"x_{i}" for i, statistic in others if statistic.value_sql]
@@ -187,15 +201,26 @@ def _unit_ctes(
 
 
 def grouped_ctes(
-    frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, per_row: str, formulation: Formulation
+    frame: Frame,
+    others: list[tuple[int, Statistic]],
+    salt: bytes,
+    per_row: str,
+    formulation: Formulation,
+    ending: Ending,
 ) -> list[str]:
-    """Return the CTEs that follow ``kept``, up to ``grouped``: weights of units, totals of groups, and their clamp."""
+    """Return the CTEs that follow ``kept``, up to ``grouped``: weights of units, totals of groups, and their clamp.
+
+    Values of a part need no totals.
+    """
+    if isinstance(ending, int):
+        named = [(i, one) for i, one in others if i == ending]
+        return distinct_ctes(named, frame.key_columns, per_row, salt, has_one_row=formulation == "one_row")
     keys, ctes, added, has_one_row = frame.key_columns, [], _added(others), formulation == "one_row"
     per_group = "kept"
     if frame.bounding.counted_groups:
         ctes += weighted_ctes(frame, added, has_one_row=has_one_row)
         per_group = "scaled" if any(isinstance(statistic.limit, Norm) for _, statistic in added) else "weighted"
-    aggregates = f"{_clamped(_totals(frame, added), frame)} FROM {per_group}"
+    aggregates = f"{columns_sql(_totals(frame, added), frame, ending)} FROM {per_group}"
     if formulation == "native":
         grouped = (
             f"SELECT {', '.join([*keys, 'units', *_value_columns(others)])} FROM (SELECT code, {aggregates} "
@@ -204,19 +229,21 @@ def grouped_ctes(
     elif len(added) < len(others):
         ctes += distinct_ctes(others, keys, per_row, salt, has_one_row=has_one_row)
         ctes += histogram_ctes(others, keys, per_row, has_one_row=has_one_row)
-        ctes.append(f"summed AS ({grouped_sql(frame, added, per_group, 'count(*) AS present, ')})")
-        grouped = _joined(frame, others, keys)
+        ctes.append(f"summed AS ({grouped_sql(frame, added, per_group, ending, f'count(*) AS {PRESENT}, ')})")
+        grouped = _joined(frame, others, keys, ending)
     else:
-        grouped = grouped_sql(frame, added, per_group)
+        grouped = grouped_sql(frame, added, per_group, ending)
     return [*ctes, f"grouped AS MATERIALIZED ({grouped})"]
 
 
-def grouped_sql(frame: Frame, added: Sequence[tuple[int, Statistic]], per_group: str, more: str = "") -> str:
+def grouped_sql(
+    frame: Frame, added: Sequence[tuple[int, Statistic]], per_group: str, ending: Ending, more: str = ""
+) -> str:
     """Return a SELECT of the groups of ``kept``, ``weighted`` or ``scaled``, with their totals and more columns."""
     keys = frame.key_columns
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     listed = "".join(f"{key}, " for key in keys)
-    return f"SELECT {listed}{more}{_clamped(_totals(frame, added), frame)} FROM {per_group}{grouping}"
+    return f"SELECT {listed}{more}{columns_sql(_totals(frame, added), frame, ending)} FROM {per_group}{grouping}"
 
 
 def _added(others: Sequence[tuple[int, Statistic]]) -> list[tuple[int, Statistic]]:
@@ -265,8 +292,10 @@ def added_value(frame: Frame, i: int, statistic: Statistic) -> str:
     return f"({value}) * weight // {divisor}"
 
 
-def _clamped(totals: Sequence[Total], frame: Frame) -> str:
-    """Return totals of all units as columns, each clamped in the steps in which it is added up."""
+def columns_sql(totals: Sequence[Total], frame: Frame, ending: Ending) -> str:
+    """Return totals as columns; those of all units are clamped, each in the steps in which it is added up."""
+    if ending == "partial":
+        return ", ".join(f"{one.sql} AS {one.name}" for one in totals)
     columns = []
     for statistic, name, total in totals:
         most = MOST_STEPS >> (frame.exact_exponent(statistic) - statistic.noise_exponent)
@@ -274,13 +303,16 @@ def _clamped(totals: Sequence[Total], frame: Frame) -> str:
     return ", ".join(columns)
 
 
-def _joined(frame: Frame, others: Sequence[tuple[int, Statistic]], keys: list[str]) -> str:
+def _joined(frame: Frame, others: Sequence[tuple[int, Statistic]], keys: list[str], ending: Ending) -> str:
     """Return the body of ``grouped`` where distinct values or cells are counted on rows of their own.
 
     Numbers of rows in cells are totals like those of ``summed``. Numbers of distinct values are not: two units may have
-    one value.
+    one value. A part has the number of units in their place, which a centre is subtracted for.
     """
     columns = [*(f"summed.{key}" for key in keys), "summed.units"]
+    if ending == "partial":
+        columns.append(f"summed.{PRESENT}")
+        others = [(i, one) for i, one in others if one.kind not in DISTINCT_KINDS]
     for i, statistic in others:
         if statistic.kind in DISTINCT_KINDS:
             counts = [distinct_steps(i, statistic)]
@@ -290,7 +322,8 @@ def _joined(frame: Frame, others: Sequence[tuple[int, Statistic]], keys: list[st
             columns.append(f"summed.stat_{i}")
             continue
         names = cell_columns(i, statistic)
-        columns.append(_clamped([Total(statistic, *one) for one in zip(names, counts, strict=True)], frame))
+        totals = [Total(statistic, *one) for one in zip(names, counts, strict=True)]
+        columns.append(columns_sql(totals, frame, ending))
     apart = [f"counted_{i}" for i, one in others if one.kind in DISTINCT_KINDS]
     apart += [f"binned_{i}" for i, one in others if one.kind == "histogram"]
     # a group has at most one row of each, and keeps its own where it has none
@@ -298,7 +331,7 @@ def _joined(frame: Frame, others: Sequence[tuple[int, Statistic]], keys: list[st
     return f"SELECT {', '.join(columns)} FROM summed{joins}"
 
 
-def _added_up_sql(frame: Frame, finer: Frame, statistics: tuple[Statistic, ...], finer_sql: str) -> str:
+def added_up_sql(frame: Frame, finer: Frame, statistics: tuple[Statistic, ...], finer_sql: str) -> str:
     """Return SQL that adds up the groups of a finer frame, whose SQL is given.
 
     *Guarantee*: a unit moves the groups by no more than the finer frame's allow (docs/proofs/grouping-sets.md,
@@ -307,17 +340,29 @@ def _added_up_sql(frame: Frame, finer: Frame, statistics: tuple[Statistic, ...],
     places = [finer.keys.index(key) for key in frame.keys]
     names = [f"stat_{i}" if i else "units" for i in range(len(statistics))]
     totals = [Total(one, name, f"coalesce(sum({name}), 0)") for one, name in zip(statistics, names, strict=True)]
-    columns = [*(f"key_{place} AS key_{i}" for i, place in enumerate(places)), _clamped(totals, frame)]
+    columns = [*(f"key_{place} AS key_{i}" for i, place in enumerate(places)), columns_sql(totals, frame, "chosen")]
     grouping = f" GROUP BY {', '.join(f'key_{place}' for place in places)}" if places else ""
     return f"SELECT {', '.join(columns)} FROM ({finer_sql}){grouping}"
 
 
-def selected_sql(frame: Frame, others: Sequence[tuple[int, Statistic]], *, held_keys: bool) -> str:
-    """Return a SELECT of the groups that are noised: all of them, or those that are left after a subtraction."""
+def selected_sql(
+    frame: Frame, others: Sequence[tuple[int, Statistic]], ending: Ending, *, has_one_row: bool = False
+) -> str:
+    """Return a SELECT of the rows of an ending.
+
+    Args:
+        frame: what is grouped.
+        others: numbered statistics.
+        ending: which rows; of chosen groups all, or those that are left after a subtraction.
+        has_one_row: no unit has two rows.
+
+    """
     minimum, sparsity = frame.bounding.minimum_units, frame.bounding.sparsity
-    if held_keys:
+    if isinstance(ending, int):
+        return values_sql(ending, frame.key_columns, has_one_row=has_one_row)
+    if ending == "held":
         return f"SELECT * FROM grouped {listed_join('grouped', frame.key_columns, frame, 'SEMI')}"
-    if not sparsity and minimum == 1:
+    if ending == "partial" or (not sparsity and minimum == 1):
         return "SELECT * FROM grouped"
     if not sparsity:
         # so that whole numbers of units stay what they are; a weight is at most 1, so fewer units never pass
@@ -339,29 +384,3 @@ def cell_columns(i: int, statistic: Statistic) -> tuple[str, ...]:
 def _value_columns(others: Sequence[tuple[int, Statistic]]) -> list[str]:
     """Return the names of all columns of the statistics beside the presence count."""
     return [name for i, one in others for name in cell_columns(i, one)]
-
-
-def approximate_sizes_sql(frame: Frame, salt: bytes, rows: int | None, *, held_rows: bool = False) -> str:
-    """Return SQL for the ``Sizes`` by which a formulation is chosen: one row of four numbers, in one pass.
-
-    All rows of some units are counted: the more rows there are, the fewer units. The salt chooses the units, and hides
-    which values move an approximate number.
-
-    Args:
-        frame: what is grouped.
-        salt: as for ``bounded_sql``.
-        rows: how many rows there are at most; None if that is not known.
-        held_rows: as for ``bounded_sql``.
-
-    """
-    share = min(1.0, _ROWS_COUNTED / max(_USUAL_ROWS if rows is None else rows, 1))
-    keys, secret = ", ".join(frame.key_columns), f"'{salt.hex()}'"
-    source = _held_source_sql(frame, []) if held_rows else source_sql(frame, [], salt)
-    # the comparison is made at any share: where all units pass, it takes as long as where nearly all do
-    return (
-        f"WITH source AS ({source}),\nrows AS ({rows_sql(frame, [])})\n"
-        f"SELECT count(*), approx_count_distinct(hash(unit, {secret})), approx_count_distinct(hash({keys}, {secret})), "
-        f"approx_count_distinct(hash(unit, {keys}, {secret})) "
-        f"FROM (SELECT * FROM {listed_sql('rows', frame)} "
-        f"WHERE unit IS NOT NULL AND hash(hash(unit, {secret})) <= {min(_LARGEST_HASH, int(share * _LARGEST_HASH))})"
-    )

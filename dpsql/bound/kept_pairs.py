@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.bound.aggregation import grouped_sql, selected_sql
+from dpsql.bound.aggregation import Ending, grouped_sql, selected_sql
 from dpsql.bound.coverage import unclamped
 from dpsql.bound.formulations import Formulation
 from dpsql.bound.left_out import cut_sql, is_measurable, lost_ctes
@@ -71,19 +71,22 @@ class KeptPairs:
         measured = [(i, one) for i, one in numbered if one in self.measured]
         return f"WITH {lost_ctes(self.frame, numbered, measured, self.salt, formulation, pairs)}\nSELECT * FROM lost"
 
-    def bounded_sql(self, statistics: tuple[Statistic, ...], *, held_keys: bool) -> str:
+    def bounded_sql(self, statistics: tuple[Statistic, ...], *, ending: Ending) -> str:
         """Return SQL with the result of ``aggregation.bounded_sql``, over this table; the arguments are its."""
         others, frame = list(enumerate(statistics))[1:], self.frame
         columns = [*frame.key_columns, *(["weight"] if frame.bounding.counted_groups else [])]
         columns += [f"v_{self._number(one)} AS v_{i}" for i, one in others]
         kept = f"SELECT {', '.join(columns) or '1'} FROM temp.main.{KEPT_PAIRS} WHERE is_kept"
-        grouped = f"kept AS ({kept}),\ngrouped AS MATERIALIZED ({grouped_sql(frame, others, 'kept')})"
-        return f"WITH {grouped}\n{selected_sql(frame, others, held_keys=held_keys)}"
+        grouped = f"kept AS ({kept}),\ngrouped AS MATERIALIZED ({grouped_sql(frame, others, 'kept', ending)})"
+        return f"WITH {grouped}\n{selected_sql(frame, others, ending)}"
 
-    def left_out_sql(self, measured: Sequence[tuple[Statistic, int]], *, are_listed: bool) -> str:
+    def left_out_sql(
+        self, measured: Sequence[tuple[Statistic, int]], *, are_listed: bool, are_parts: bool = False
+    ) -> str:
         """Return SQL with the result of ``left_out.left_out_sql``, over this table; the arguments are its."""
         cuts = [(self._number(one), one, exponent) for one, exponent in measured]
-        return cut_sql(self.frame, cuts, f"temp.main.{KEPT_PAIRS} AS lost", are_listed=are_listed)
+        lost = f"temp.main.{KEPT_PAIRS} AS lost"
+        return cut_sql(self.frame, cuts, lost, are_listed=are_listed, are_parts=are_parts)
 
     def _number(self, statistic: Statistic) -> int:
         """Return the number of a statistic's columns."""

@@ -22,6 +22,7 @@ from dpsql.bound.norms import weighted_ctes
 from dpsql.bound.one_pass import Numbered, per_group_of_pairs, per_group_of_rows
 from dpsql.bound.one_row import columns_of_row, whole_of_row
 from dpsql.bound.pairs import Pairs
+from dpsql.bound.partials import partial_table
 from dpsql.model.frame import WEIGHT_BITS, Frame, Norm, Statistic
 
 PART_BITS = 20
@@ -42,6 +43,7 @@ def left_out_sql(
     formulation: Formulation = "groups_first",
     pairs: Pairs | None = None,
     are_listed: bool = False,
+    are_parts: bool = False,
 ) -> str:
     """Return SQL for the sums over units of what bounds leave out of them, each unit cut.
 
@@ -60,6 +62,7 @@ def left_out_sql(
         pairs: the table that has the numbers of all that is read, if there is one.
         are_listed: whether the listed groups are those of the keys offered as ``LISTED_KEYS``, of a frame with private
             keys; else they are all groups.
+        are_parts: whether the sums are those of some units, before the clamp.
 
     Returns:
         A SELECT of one row with columns left_1, left_2, … (BIGINT, at most `MOST_STEPS`).
@@ -70,7 +73,20 @@ def left_out_sql(
     has_one_row = formulation == "one_row"
     ctes = lost_ctes(frame, numbered, numbered, salt, formulation, pairs)
     cuts = [(asked.index(one) + 1, one, exponent) for one, exponent in measured]
-    return f"WITH {ctes}\n{cut_sql(frame, cuts, 'lost', are_listed=are_listed, has_one_row=has_one_row)}"
+    cut = cut_sql(frame, cuts, "lost", are_listed=are_listed, has_one_row=has_one_row, are_parts=are_parts)
+    return f"WITH {ctes}\n{cut}"
+
+
+def left_out_merged(cuts: int) -> tuple[tuple[str, ...], str]:
+    """Return the columns of sums of parts, and a SELECT with the result of ``left_out_sql``, of their rows.
+
+    Args:
+        cuts: number of the columns.
+
+    """
+    names = tuple(f"left_{place}" for place in range(1, cuts + 1))
+    columns = ", ".join(f"{_clamped(name)} AS {name}" for name in names)
+    return names, f"SELECT {columns} FROM temp.main.{partial_table(0)}"
 
 
 def lost_ctes(
@@ -172,6 +188,7 @@ def cut_sql(
     *,
     are_listed: bool,
     has_one_row: bool = False,
+    are_parts: bool = False,
 ) -> str:
     """Return a SELECT of the result from ``lost``.
 
@@ -181,20 +198,25 @@ def cut_sql(
         relation: the rows of ``lost``, under this name.
         are_listed: as for ``left_out_sql``.
         has_one_row: whether no unit has two rows.
+        are_parts: as for ``left_out_sql``.
 
     """
-    columns = [
-        f"CAST(least(coalesce(sum({_cut(frame, i, one, exponent)}), 0), {MOST_STEPS}) AS BIGINT) AS left_{place}"
-        for place, (i, one, exponent) in enumerate(cuts, start=1)
-    ]
+    sums = [_cut(frame, i, one, exponent) for i, one, exponent in cuts]
+    totals = [f"coalesce(sum({one}), 0)" if are_parts else _clamped(one) for one in sums]
+    columns = [f"{total} AS left_{place}" for place, total in enumerate(totals, start=1)]
     numbers = sorted({i for i, _, _ in cuts})
-    sums = ", ".join(
+    of_units = ", ".join(
         f"{f'CAST(lost_{i} AS HUGEINT)' if has_one_row else f'sum(lost_{i})'} AS lost_{i}" for i in numbers
     )
     join = listed_join("lost", frame.key_columns, frame, "SEMI") if are_listed else ""
     is_any = " OR ".join(f"lost_{i} IS NOT NULL" for i in numbers)
     grouping = "" if has_one_row else " GROUP BY unit"
-    return f"SELECT {', '.join(columns)} FROM (SELECT {sums} FROM {relation} {join} WHERE {is_any}{grouping})"
+    return f"SELECT {', '.join(columns)} FROM (SELECT {of_units} FROM {relation} {join} WHERE {is_any}{grouping})"
+
+
+def _clamped(value: str) -> str:
+    """Return the clamped sum of a column over units."""
+    return f"CAST(least(coalesce(sum({value}), 0), {MOST_STEPS}) AS BIGINT)"
 
 
 def _cut(frame: Frame, i: int, statistic: Statistic, exponent: int) -> str:

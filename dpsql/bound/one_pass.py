@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from dpsql.bound.aggregation import grouped_ctes, listed_sql, selected_sql, source_sql
+from dpsql.bound.aggregation import Ending, grouped_ctes, listed_sql, selected_sql, source_sql
 from dpsql.bound.coverage import histograms_sql, per_unit_sql, unclamped, whole_of_group, whole_of_rows, whole_rows
 from dpsql.bound.formulations import (
     Formulation,
@@ -35,7 +35,7 @@ def one_pass_sql(
     coverage: tuple[Statistic, ...],
     salt: bytes,
     *,
-    held_keys: bool = False,
+    ending: Ending = "chosen",
     formulation: Formulation = "groups_first",
     pairs: Pairs | None = None,
 ) -> str:
@@ -46,7 +46,7 @@ def one_pass_sql(
         statistics: the presence count first, then the others.
         coverage: the statistics of coverage that are read.
         salt: 128 secret bits of the frame.
-        held_keys: as for ``bounded_sql``.
+        ending: as for ``bounded_sql``.
         formulation: ``groups_first``, ``few_choose`` or ``last_kept``.
         pairs: the table that has the numbers of all that is read, if there is one.
 
@@ -75,10 +75,12 @@ def one_pass_sql(
         ),
         f"per_unit AS MATERIALIZED ({per_unit})",
         f"kept AS ({kept_sql(frame.key_columns, most, salt, formulation)})",
-        *grouped_ctes(frame, others, salt, per_row, formulation),
+        *grouped_ctes(frame, others, salt, per_row, formulation, ending),
     ]
     named = ",\n".join(ctes)
-    groups = selected_sql(frame, others, held_keys=held_keys)
+    groups = selected_sql(frame, others, ending)
+    if isinstance(ending, int):
+        return f"WITH {named}\n{groups}"
     histograms = histograms_sql(frame, numbered, salt)
     return (
         f"WITH {named}\nSELECT *, NULL::INTEGER AS measure, NULL::INTEGER AS place FROM ({groups}) "

@@ -16,7 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.bound.aggregation import grouped_ctes, listed_join, listed_sql, rows_sql, selected_sql, source_sql
+from dpsql.bound.aggregation import (
+    Ending,
+    grouped_ctes,
+    listed_join,
+    listed_sql,
+    rows_sql,
+    selected_sql,
+    source_sql,
+)
 from dpsql.bound.formulations import (
     Formulation,
     GroupNumbers,
@@ -102,7 +110,7 @@ class Pairs:
         statistics: tuple[Statistic, ...],
         salt: bytes,
         *,
-        held_keys: bool,
+        ending: Ending,
         formulation: Formulation,
     ) -> str:
         """Return SQL with the result of ``aggregation.bounded_sql``, over these pairs; the arguments are its."""
@@ -111,10 +119,10 @@ class Pairs:
         per_group = self.per_group(frame, others, priority_column(keys, salt) if formulation == "last_kept" else "")
         ctes = [
             chosen_ctes(per_group, keys, most, salt, formulation),
-            *grouped_ctes(frame, others, salt, "", formulation),
+            *grouped_ctes(frame, others, salt, "", formulation, ending),
         ]
         named = ",\n".join(ctes)
-        return f"WITH {named}\n{selected_sql(frame, others, held_keys=held_keys)}"
+        return f"WITH {named}\n{selected_sql(frame, others, ending)}"
 
     def sql(self) -> str:
         """Return the SELECT that the table is made of."""

@@ -51,6 +51,13 @@ def unit_histogram_sql(
     return sql(frame, statistic, salt, has_one_row=has_one_row, pairs=pairs)
 
 
+def histogram_keys(statistic: Statistic) -> tuple[str, ...]:
+    """Return the columns of a histogram that name a place; the other one is units."""
+    if statistic.kind == "groups":
+        return ("groups",)
+    return ("place",) if statistic.kind in ("rows_norm", "sum_norm") else ("upper", "place")
+
+
 def group_counts_sql(frame: Frame, salt: bytes, *, has_one_row: bool = False, pairs: Pairs | None = None) -> str:
     """Return SQL for the number of units by their number of groups: columns groups and units (BIGINT), in no order.
 

@@ -38,6 +38,8 @@ from dpsql.model.statistic_kinds import DISTINCT_KINDS
 CELL_LATTICE_EXPONENT = -8
 """Counts of cells live on 1/256 of a row: many rows that are scaled down do not vanish one by one."""
 
+PRESENT = "present"
+"""Column of ``summed`` with the number of units of a group."""
 _SATURATION = float(2**60)
 """Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
 
@@ -83,25 +85,35 @@ def distinct_ctes(
             f"SELECT {group}, x, {place} FROM (SELECT DISTINCT {group}, x_{i} AS x FROM {rows} "
             f"WHERE unit IS NOT NULL AND x_{i} IS NOT NULL{passing})"
         )
-        of_kept = matches(f"values_{i}", "kept", ["unit", *keys])
         grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
         values = f"SELECT * FROM ({numbered}) WHERE place <= {statistic.values_kept}"
-        of_units = f" SEMI JOIN kept ON {of_kept}"
         if has_one_row:
-            values, of_units = f"SELECT {listed}x_{i} AS x FROM {rows} WHERE unit IS NOT NULL{passing}", ""
-        counted = f"SELECT {listed}count(DISTINCT x) AS n FROM values_{i}{of_units}{grouping}"
+            values = f"SELECT {listed}x_{i} AS x FROM {rows} WHERE unit IS NOT NULL{passing}"
+        counted = f"SELECT {listed}count(DISTINCT x) AS n FROM {_of_kept(i, keys, has_one_row=has_one_row)}{grouping}"
         if statistic.kind == "value_sum":
-            different = f"SELECT DISTINCT {listed}x FROM values_{i}{of_units}"
+            different = values_sql(i, keys, has_one_row=has_one_row)
             counted = f"SELECT {listed}sum({row_steps('x', statistic)}) AS n FROM ({different}){grouping}"
         ctes += [f"values_{i} AS ({values})", f"counted_{i} AS ({counted})"]
     return ctes
+
+
+def _of_kept(i: int, keys: list[str], *, has_one_row: bool) -> str:
+    """Return the rows of ``values_i`` of the groups that their units keep, as they stand after FROM."""
+    kept = "" if has_one_row else f" SEMI JOIN kept ON {matches(f'values_{i}', 'kept', ['unit', *keys])}"
+    return f"values_{i}{kept}"
+
+
+def values_sql(i: int, keys: list[str], *, has_one_row: bool) -> str:
+    """Return a SELECT of the distinct values of a statistic by group: keys, and the value x."""
+    listed = "".join(f"{key}, " for key in keys)
+    return f"SELECT DISTINCT {listed}x FROM {_of_kept(i, keys, has_one_row=has_one_row)}"
 
 
 def distinct_steps(i: int, statistic: Statistic) -> str:
     """The recentred number, or sum, of a group's distinct values in lattice steps: of ``summed`` and ``counted_i``."""
     one = 1 if statistic.kind == "value_sum" else 2**-COUNT_LATTICE_EXPONENT
     n = f"CAST(coalesce(counted_{i}.n, 0) AS HUGEINT) * {one}"
-    return f"{n} - CAST(summed.present AS HUGEINT) * {statistic.centre_steps}"
+    return f"{n} - CAST(summed.{PRESENT} AS HUGEINT) * {statistic.centre_steps}"
 
 
 def matches(left: str, right: str, columns: list[str]) -> str:

@@ -21,7 +21,8 @@ import duckdb
 import pyarrow as pa
 
 from dpsql.bound.aggregation import LISTED_KEYS
-from dpsql.bound.formulations import NATIVE_PROBE
+from dpsql.bound.formulations import NATIVE_PROBE, Formulation, Sizes
+from dpsql.bound.statement import Bounded, Statement
 from dpsql.engine.catalog import unique_by
 from dpsql.engine.connection import (
     Connection,
@@ -58,7 +59,7 @@ class DuckDBEngine(PublicRows):
         super().__init__(connection)
         self._reading_cursors: list[Cursor] = []
         self._trials = Trials()
-        self._sizes: dict[bytes, tuple[int, ...]] = {}
+        self._sizes: dict[bytes, Sizes] = {}
         self._native: list[bool] = []
         self._planned: Definitions | None = None
 
@@ -110,22 +111,24 @@ class DuckDBEngine(PublicRows):
         """
         return ExactTable(self._run(lambda cursor: cursor.table(sql), listed_keys, timeout_seconds))
 
-    def aggregate_units(
+    def exact(
         self,
-        stored_unit: Sequence[str],
-        sql: Callable[[bool], str],
+        statement: Statement,
+        salt: bytes,
+        choose: Callable[[], Formulation],
         *,
         listed_keys: pa.Table | None,
         timeout_seconds: float | None,
     ) -> ExactTable:
-        """Run the bounded query that fits the constraints of its table, and return its exact groups.
+        """Run the text of a statement that fits the constraints of its table, and return its exact rows.
 
         The transaction that reads the rows reads the constraint. So the rows are those that it holds of, whatever
         becomes of the table meanwhile. It is a fact of the catalog, like the columns of a table, and none of the rows.
 
         Args:
-            stored_unit: database, schema, table and column that hold the unit, if there is such a column.
-            sql: writes the query; of units with one row each, if its argument is true.
+            statement: what is asked of the rows.
+            salt: 128 secret bits of the frame.
+            choose: returns the formulation, if units may have several rows.
             listed_keys: as for ``aggregate``.
             timeout_seconds: as for ``aggregate``.
 
@@ -134,39 +137,34 @@ class DuckDBEngine(PublicRows):
 
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        if stored_unit:
+        if stored_unit := statement.frame.rows_sql.stored_unit:
 
             def read(cursor: Cursor) -> pa.Table | None:
                 if not unique_by(cursor, stored_unit):
                     return None
                 self._require_definitions(cursor)
-                return cursor.table(sql(True))
+                return cursor.table(statement.sql(salt, "one_row"))
 
             found = self._run(read, listed_keys, timeout_seconds, checks=False)
             if found is not None:
                 return ExactTable(found)
-        text = sql(False)
+        text = statement.sql(salt, choose())
         return self.aggregate(text, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
 
     def sizes(
-        self,
-        relation: str,
-        write: Callable[[int | None], str],
-        *,
-        remembered_by: bytes,
-        listed_keys: pa.Table | None,
-        timeout_seconds: float | None,
-    ) -> tuple[int, ...]:
-        """Run a query of one row of approximate sizes, unless it is remembered.
+        self, bounded: Bounded, salt: bytes, *, listed_keys: pa.Table | None, timeout_seconds: float | None
+    ) -> Sizes:
+        """Run a query of approximate sizes of the rows of a frame, unless they are remembered.
 
         They decide how the bounded query is written, and not what it returns. They are taken once for a version of the
         tables: if a new number of rows led to new sizes, the time would show that the rows changed.
 
+        The number of rows of the largest table that is read bounds them. DuckDB keeps it. It is unknown for a view, a
+        file and a name with a quotation mark in it.
+
         Args:
-            relation: the rows.
-            write: writes the query, given the number of rows of the largest table of the relation. DuckDB keeps it. It
-                is None for a view, a file and a name with a quotation mark in it.
-            remembered_by: the salt of the frame, which has a version; an empty one if nothing shall be remembered.
+            bounded: what is asked of the rows.
+            salt: the salt of the frame, which has a version.
             listed_keys: as for ``aggregate``.
             timeout_seconds: as for ``aggregate``.
 
@@ -174,20 +172,19 @@ class DuckDBEngine(PublicRows):
             EngineError: as ``aggregate``.
 
         """
-        if known := self._sizes.get(remembered_by):
+        if known := self._sizes.get(salt):
             return known
         ((most,),) = self._look_up(
             "SELECT max(estimated_size) FROM duckdb_tables() WHERE "
             """contains(?, format('"{}"."{}"."{}"', database_name, schema_name, table_name))""",
-            [relation],
+            [(bounded.frame.bounding.finer or bounded.frame).rows_sql.relation],
         )
-        sql = write(most)
+        sql = bounded.sizes_sql(salt, most)
         (row,) = self._run(lambda cursor: cursor.rows(sql), listed_keys, timeout_seconds, checks=False)
-        if remembered_by:
-            if len(self._sizes) >= _MOST_SIZES:
-                self._sizes.clear()
-            self._sizes[remembered_by] = row
-        return row
+        if len(self._sizes) >= _MOST_SIZES:
+            self._sizes.clear()
+        self._sizes[salt] = Sizes(*row)
+        return self._sizes[salt]
 
     @property
     def has_native(self) -> bool:
@@ -331,8 +328,15 @@ class DuckDBEngine(PublicRows):
             raise _failure(expired, failed)
         return found
 
-    def stream(self, sql: str, *, timeout_seconds: float | None) -> Generator[ExactTable, None, None]:
-        """Run a bounded query and read its rows piece by piece, in their order and as they are asked for.
+    @property
+    def has_streams(self) -> bool:
+        """Return that rows can be read piece by piece in their order."""
+        return True
+
+    def stream(
+        self, bounded: Bounded, salt: bytes, *, timeout_seconds: float | None
+    ) -> Generator[ExactTable, None, None]:
+        """Run a statement and read its rows piece by piece, in their order and as they are asked for.
 
         DuckDB keeps to its memory_limit, sorting on disk where it must, and Python holds one piece. Where pieces end
         means nothing and may depend on the data. There is at least one, so that the columns are known. A reader that
@@ -342,6 +346,10 @@ class DuckDBEngine(PublicRows):
             EngineError: it failed or ran out of time; the message is constant.
 
         """
+        yield from self.pieces(bounded.sql(salt), timeout_seconds=timeout_seconds)
+
+    def pieces(self, sql: str, *, timeout_seconds: float | None) -> Generator[ExactTable, None, None]:
+        """Run a query and read its rows as ``stream`` does."""
         failed: type[Exception] | None = None
         with self._reading(timeout_seconds) as (cursor, expired), contextlib.ExitStack() as transaction:
             try:

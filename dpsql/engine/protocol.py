@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpsql.bound.formulations import Formulation, Sizes
 from dpsql.bound.kept_pairs import KeptPairs
 from dpsql.bound.pairs import Pairs
-from dpsql.bound.statement import Bounded
+from dpsql.bound.statement import Bounded, Statement
 from dpsql.engine.catalog import Mark
 from dpsql.engine.listing import ListedTable
 from dpsql.engine.transaction import ExactTable
@@ -56,8 +56,17 @@ class Transaction(Protocol):
     ) -> Sizes:
         """Make the table of all rows of a frame; return their approximate sizes."""
 
-    def exact(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
-        """Return the exact rows of a bounded statement, over rows or over the tables that were made."""
+    def exact(
+        self,
+        statement: Statement,
+        salt: bytes,
+        formulation: Formulation,
+        pairs: Pairs | KeptPairs | None = None,
+        *,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+    ) -> ExactTable:
+        """Return the exact rows of a statement, over rows or over the tables that were made."""
 
 
 class Engine(Protocol):
@@ -202,44 +211,39 @@ class Engine(Protocol):
         """
 
     def sizes(
-        self,
-        relation: str,
-        write: Callable[[int | None], str],
-        *,
-        remembered_by: bytes,
-        listed_keys: pa.Table | None,
-        timeout_seconds: float | None,
-    ) -> tuple[int, ...]:
-        """Return the one row of a query of approximate sizes.
+        self, bounded: Bounded, salt: bytes, *, listed_keys: pa.Table | None, timeout_seconds: float | None
+    ) -> Sizes:
+        """Return approximate sizes of the rows of a frame.
 
-        They decide how a bounded statement is written, and not what it returns.
+        They decide how a statement is written, and not what it returns. An engine may remember them for a salt.
 
         Args:
-            relation: the rows.
-            write: writes the query, given the number of rows of the largest table of the relation if it is known.
-            remembered_by: name under which sizes are remembered; an empty one if they shall not be.
-            listed_keys: as for ``aggregate_units``.
-            timeout_seconds: as for ``aggregate_units``.
+            bounded: what is asked of the rows.
+            salt: as for ``exact``.
+            listed_keys: as for ``exact``.
+            timeout_seconds: as for ``exact``.
 
         Raises:
-            EngineError: as ``aggregate_units``.
+            EngineError: as ``exact``.
 
         """
 
-    def aggregate_units(
+    def exact(
         self,
-        stored_unit: Sequence[str],
-        sql: Callable[[bool], str],
+        statement: Statement,
+        salt: bytes,
+        choose: Callable[[], Formulation],
         *,
         listed_keys: pa.Table | None,
         timeout_seconds: float | None,
     ) -> ExactTable:
-        """Return the exact rows of a bounded statement that fits the constraints of its table.
+        """Return the exact rows of a statement.
 
         Args:
-            stored_unit: database, schema, table and column that hold the unit, if there is such a column.
-            sql: writes the statement. Its argument is true if a constraint keeps the unit column unique in the
-                transaction that reads the rows.
+            statement: what is asked of the rows.
+            salt: 128 secret bits of the frame.
+            choose: returns the formulation for rows of which units may have several. It is not called if a constraint
+                keeps the unit column unique in the transaction that reads the rows.
             listed_keys: the keys that its groups are of, if they are known before it.
             timeout_seconds: limit of time.
 
@@ -248,8 +252,14 @@ class Engine(Protocol):
 
         """
 
-    def stream(self, sql: str, *, timeout_seconds: float | None) -> Generator[ExactTable, None, None]:
-        """Yield the exact rows of a bounded statement piece by piece, in their order; one piece at least.
+    @property
+    def has_streams(self) -> bool:
+        """Return whether rows of a statement can be read piece by piece in their order."""
+
+    def stream(
+        self, bounded: Bounded, salt: bytes, *, timeout_seconds: float | None
+    ) -> Generator[ExactTable, None, None]:
+        """Yield the exact rows of a statement piece by piece, in their order; one piece at least.
 
         Raises:
             EngineError: it failed or ran out of time; the message is constant.
@@ -260,6 +270,14 @@ class Engine(Protocol):
         """Return a transaction in which several bounded statements read rows; it begins within a limit of time."""
 
     # for the curator alone
+
+    def aggregate(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
+        """Return the rows of a query without any bound.
+
+        Raises:
+            EngineError: it failed, ran out of time, or is none for this engine; the message is constant.
+
+        """
 
     def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
         """Return the marks of tables and views as they are now, by their canonical names."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from dpsql.bound.aggregation import HELD_ROWS
 from dpsql.bound.formulations import Formulation, Sizes
 from dpsql.bound.kept_pairs import KEPT_PAIRS, KeptPairs
 from dpsql.bound.pairs import PAIRS, Pairs
-from dpsql.bound.statement import Bounded
+from dpsql.bound.statement import Bounded, Statement
 from dpsql.engine.catalog import unique_by
 from dpsql.engine.connection import Cursor
 
@@ -88,11 +88,25 @@ class DuckDBTransaction:
         def make(cursor: Cursor) -> Sizes:
             cursor.rows(f"CREATE TEMP TABLE {HELD_ROWS} AS {bounded.rows_sql(salt)}")
             ((rows,),) = cursor.rows(f"SELECT count(*) FROM temp.main.{HELD_ROWS}")
-            (sizes,) = cursor.rows(bounded.sizes_sql(salt, rows, held_rows=True))
+            (sizes,) = cursor.rows(replace(bounded, held_rows=True).sizes_sql(salt, rows))
             return Sizes(*sizes)
 
         return self._run_on(make, listed_keys, timeout_seconds, self._cursor)
 
-    def exact(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
-        """Return the exact rows of a bounded statement, over rows or over the tables that were made."""
+    def exact(
+        self,
+        statement: Statement,
+        salt: bytes,
+        formulation: Formulation,
+        pairs: Pairs | KeptPairs | None = None,
+        *,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+    ) -> ExactTable:
+        """Return the exact rows of a statement, over rows or over the tables that were made."""
+        sql = statement.sql(salt, formulation, pairs)
+        return self.aggregate(sql, listed_keys=listed_keys, timeout_seconds=timeout_seconds)
+
+    def aggregate(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
+        """Return the exact rows of a text."""
         return ExactTable(self._run_on(lambda cursor: cursor.table(sql), listed_keys, timeout_seconds, self._cursor))

@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 
 from dpsql.bound.coverage import numbers_of
-from dpsql.bound.unit_histograms import unit_histogram_sql
+from dpsql.bound.statement import UnitHistogram
 from dpsql.bound.value_steps import LARGEST_VALUE, VALUE_EXPONENT
 from dpsql.cascade.auto_levels import missing_step
 from dpsql.cascade.reader import Reader
@@ -259,7 +259,7 @@ def _prepare(question: Question, runtime: Runtime) -> pa.Table | None:
             "table. AUTO has chosen nothing for them, so only a question that was answered before can be asked"
         )
     listed = public_key_table(frame, runtime)
-    sql = unit_histogram_sql(frame, question.statistic, STAND_IN_SALT)
+    sql = UnitHistogram(frame, question.statistic).sql(STAND_IN_SALT)
     require_runs(frame, (question.statistic,), sql, listed, runtime.engine)
     return listed
 
@@ -268,9 +268,8 @@ def _read(
     question: Question, listed: pa.Table | None, runtime: Runtime, timeout_seconds: float | None, salt: bytes
 ) -> Integers:
     """Return the number of units in each place of a histogram, after the charge for it."""
-    frame, statistic = question.frame, question.statistic
-    write = partial(unit_histogram_sql, frame, statistic, salt)
-    return question.exact(read_units(frame, (statistic,), write, runtime, listed, timeout_seconds).reveal())
+    histogram = UnitHistogram(question.frame, question.statistic)
+    return question.exact(read_units(histogram, salt, runtime, listed, timeout_seconds).reveal())
 
 
 _REFERENCE_DELTA = 1e-6

@@ -32,7 +32,7 @@ from dpsql.model.frame import KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS
 from dpsql.operations.row_sql import STAND_IN_SALT
-from dpsql.release.formulation import choose_formulation, read_held_rows
+from dpsql.release.formulation import choose_formulation, groups_first, read_held_rows
 from dpsql.release.public_lists import PublicLists
 from dpsql.release.runtime import Runtime, read_units
 from dpsql.release.sketch import sketched
@@ -174,6 +174,11 @@ def _require_rows(reading: Reading, runtime: Runtime) -> None:
             f"the rows of {rows.table} in version {rows.version}{beside} are gone, or the curator archived the table; "
             "what was released of them can be asked for at the same or lower levels, and nothing else"
         )
+    if bounded.kind == "shards" and not runtime.engine.has_streams:
+        raise SchemaError(
+            "a sketch (MISRA_GRIES) reads rows in one order, and the parts of a split table have none.",
+            hint="Write mechanism = GSHM, or top_k with another mechanism: both work over parts.",
+        )
     # of the formulations one is tried: all that a text writes stands in what they share
     require_runs(frame, (*reading.due, *bounded.coverage), bounded.sql(STAND_IN_SALT), reading.listed, runtime.engine)
     if reading.coverage and not bounded.coverage:
@@ -218,8 +223,7 @@ def _sketch(
     reading: Reading, sparsity: Sparsity, salt: bytes, runtime: Runtime, timeout_seconds: float | None
 ) -> tuple[pa.Table, int]:
     """Counters above the policy's minimum, and the floor with it: true counts are below counter + floor."""
-    sql = reading.bounded.sql(salt)
-    with contextlib.closing(runtime.engine.stream(sql, timeout_seconds=timeout_seconds)) as pieces:
+    with contextlib.closing(runtime.engine.stream(reading.bounded, salt, timeout_seconds=timeout_seconds)) as pieces:
         sketch = sketched(sparsity.k, (piece.reveal() for piece in pieces), runtime.sandbox.run)
     left_out = reading.bounded.frame.bounding.minimum_units - 1
     units = pc.subtract(sketch.counters.column("units"), left_out)
@@ -245,18 +249,13 @@ def _on_held_keys(
 def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> pa.Table:
     bounded, listed = reading.bounded, reading.listed
     if runtime.pairs_of(bounded.frame):
-        write = partial(bounded.sql, salt)
-        return read_units(bounded.frame, bounded.measured, write, runtime, listed, timeout_seconds).reveal()
+        return read_units(bounded, salt, runtime, listed, timeout_seconds).reveal()
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     if bounded.kind == "groups" and bounded.frame.rows.source:
         return read_held_rows(bounded, salt, runtime.engine, listed, deadline).reveal()
     fastest = partial(choose_formulation, bounded, salt, runtime.engine, listed, deadline)
-    return runtime.engine.aggregate_units(
-        bounded.frame.rows_sql.stored_unit,
-        lambda has_one_row: bounded.sql(salt, "one_row" if has_one_row else fastest()),
-        listed_keys=listed,
-        timeout_seconds=timeout_seconds,
-    ).reveal()
+    exact = runtime.engine.exact(bounded, salt, fastest, listed_keys=listed, timeout_seconds=timeout_seconds)
+    return exact.reveal()
 
 
 def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
@@ -305,13 +304,8 @@ def read_coverage(
         EngineError: the engine failed or ran out of time.
 
     """
-    exact = engine.aggregate_units(
-        bounded.frame.rows_sql.stored_unit,
-        lambda has_one_row: bounded.sql(salt, "one_row" if has_one_row else "groups_first"),
-        listed_keys=listed_keys,
-        timeout_seconds=timeout_seconds,
-    ).reveal()
-    return _places_of(bounded.coverage, exact)
+    exact = engine.exact(bounded, salt, groups_first, listed_keys=listed_keys, timeout_seconds=timeout_seconds)
+    return _places_of(bounded.coverage, exact.reveal())
 
 
 def _split_coverage(coverage: Sequence[Statistic], exact: pa.Table) -> tuple[pa.Table, Places]:

@@ -12,7 +12,7 @@ with a row, and no row is made a second time.
 from __future__ import annotations
 
 import contextlib
-from functools import partial
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -53,20 +53,11 @@ def choose_formulation(
     frame = bounded.frame.bounding.finer or bounded.frame
     if not chooses_groups(frame) or frame.rows_sql.cuts or frame.rows_sql.single:
         return "groups_first"
-    write = partial(bounded.sizes_sql, salt)
     with contextlib.suppress(EngineError):
-        sizes = sizes or Sizes(
-            *engine.sizes(
-                frame.rows_sql.relation,
-                write,
-                remembered_by=salt,
-                listed_keys=listed_keys,
-                timeout_seconds=seconds_left(deadline),
-            )
-        )
+        sizes = sizes or engine.sizes(bounded, salt, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
         others = tuple(statistic for statistic in bounded.statistics if statistic != PRESENCE)
         # the text of the sizes names all that the rows depend on
-        factor = drawn_factor(salt, write(None))
+        factor = drawn_factor(salt, bounded.sizes_sql(salt, None))
         return fastest(frame, others, sizes, factor, has_native=engine.has_native)
     return "groups_first"
 
@@ -98,8 +89,16 @@ def read_held_rows(
                 bounded, salt, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
             )
             formulation = choose_formulation(bounded, salt, engine, listed_keys, deadline, sizes)
-            sql = bounded.sql(salt, formulation, held_rows=True)
-            return transaction.exact(sql, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
-    return engine.aggregate_units(
-        (), lambda _: bounded.sql(salt), listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
-    )
+            return transaction.exact(
+                replace(bounded, held_rows=True),
+                salt,
+                formulation,
+                listed_keys=listed_keys,
+                timeout_seconds=seconds_left(deadline),
+            )
+    return engine.exact(bounded, salt, groups_first, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
+
+
+def groups_first() -> Formulation:
+    """Return the formulation that fits all data."""
+    return "groups_first"

@@ -14,22 +14,20 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from dpsql.bound.formulations import Formulation, chooses_groups, drawn_factor, fastest_of_groups
 from dpsql.bound.kept_pairs import KeptPairs
 from dpsql.bound.pairs import Pairs
+from dpsql.bound.statement import Statement
 from dpsql.engine import Engine, ExactTable, Mark, Transaction, seconds_left
-from dpsql.model.frame import Frame, Statistic
+from dpsql.model.frame import Frame
 from dpsql.release.formulation import MOST_CHOSEN
 
 _FEW = 2
 """If at most about one unit in this many has too many groups, groups are chosen for these units alone."""
-
-Write = Callable[[Formulation, Pairs | KeptPairs | None], str]
-"""Writes the statement of a reading, over pairs if there are any."""
 
 
 class HeldPairs:
@@ -69,19 +67,13 @@ class HeldPairs:
         self._kept = kept
 
     def read(
-        self,
-        frame: Frame,
-        statistics: Sequence[Statistic],
-        write: Write,
-        listed_keys: pa.Table | None,
-        timeout_seconds: float | None,
+        self, statement: Statement, salt: bytes, listed_keys: pa.Table | None, timeout_seconds: float | None
     ) -> ExactTable:
         """Return the exact rows of a statement, over the pairs if they have all its numbers.
 
         Args:
-            frame: what is grouped.
-            statistics: what is read.
-            write: writes the statement.
+            statement: what is asked of the rows.
+            salt: 128 secret bits of the frame.
             listed_keys: keys that it is about, if they are known before it.
             timeout_seconds: limit of time.
 
@@ -90,17 +82,22 @@ class HeldPairs:
 
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        frame, statistics = statement.frame, statement.measured
         kept = self._kept if self._kept and self._kept.serves(frame, statistics) else None
         transaction = self._transaction or self._begin(deadline, kept)
+        formulation: Formulation = "groups_first"
+        pairs: Pairs | KeptPairs | None = None
         if self._has_one_row:
-            sql = write("one_row", None)
+            formulation = "one_row"
         elif kept:
             self._make_kept(transaction, kept, deadline)
-            sql = write("groups_first", kept)
+            pairs = kept
         else:
             formulation = self._formulation(frame, self._make_pairs(transaction, deadline))
-            sql = write(formulation, self._pairs if all(map(self._pairs.has, statistics)) else None)
-        return transaction.exact(sql, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
+            pairs = self._pairs if all(map(self._pairs.has, statistics)) else None
+        return transaction.exact(
+            statement, salt, formulation, pairs, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
+        )
 
     def _begin(self, deadline: float | None, kept: KeptPairs | None) -> Transaction:
         """Begin the transaction, and make the first table unless a constraint keeps the unit column unique."""

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from dpsql.bound.coverage import numbers_of, unclamped
-from dpsql.bound.formulations import Formulation
-from dpsql.bound.kept_pairs import KeptPairs
-from dpsql.bound.left_out import PART_BITS, left_out_sql
-from dpsql.bound.pairs import Pairs
+from dpsql.bound.coverage import numbers_of
+from dpsql.bound.left_out import PART_BITS
+from dpsql.bound.statement import LeftOut
 from dpsql.cascade.serving import Serving
 from dpsql.mechanism.measure import Grid
 from dpsql.model.estimates import LinearValue
@@ -47,7 +44,7 @@ def require_left_out_runs(offer: Offer, runtime: Runtime) -> None:
 
     """
     frame, covered = offer.query.frame, [_covered(one) for one in offer.left_out_drawn]
-    sql = write_left_out(frame, [(one, 0) for one in covered], STAND_IN_SALT)
+    sql = LeftOut(frame, tuple((one, 0) for one in covered)).sql(STAND_IN_SALT)
     listed = no_keys(frame) if frame.has_private_keys else public_key_table(frame, runtime)
     require_runs(frame, covered, sql, listed, runtime.engine)
 
@@ -176,30 +173,8 @@ def read_left_out(
         EngineError: it failed or ran out of time; the message is constant.
 
     """
-    statistics = [one for one, _ in measured]
-    exact = read_units(
-        frame,
-        (*statistics, *map(unclamped, statistics)),
-        partial(write_left_out, frame, measured, salt),
-        runtime,
-        listed,
-        timeout_seconds,
-    ).reveal()
-    return {one: exact.column(f"left_{i}")[0].as_py() for i, one in enumerate(statistics, start=1)}
-
-
-def write_left_out(
-    frame: Frame,
-    measured: Sequence[tuple[Statistic, int]],
-    salt: bytes,
-    formulation: Formulation = "groups_first",
-    pairs: Pairs | KeptPairs | None = None,
-) -> str:
-    """Return the statement of ``read_left_out``; the arguments are its, and those of ``left_out_sql``."""
-    are_listed = frame.has_private_keys
-    if isinstance(pairs, KeptPairs):
-        return pairs.left_out_sql(measured, are_listed=are_listed)
-    return left_out_sql(frame, measured, salt, formulation=formulation, pairs=pairs, are_listed=are_listed)
+    exact = read_units(LeftOut(frame, tuple(measured)), salt, runtime, listed, timeout_seconds).reveal()
+    return {one: exact.column(f"left_{i}")[0].as_py() for i, (one, _) in enumerate(measured, start=1)}
 
 
 def _paid_with(serving: Serving, side_table: SideTable) -> int | None:

@@ -60,7 +60,7 @@ def read_rows(
         EngineError: it failed or ran out of time; the message is constant.
 
     """
-    return engine.aggregate_units((), lambda _: sql, listed_keys=listed, timeout_seconds=timeout_seconds).reveal()
+    return engine.aggregate(sql, listed_keys=listed, timeout_seconds=timeout_seconds).reveal()
 
 
 def raw_value(column: str, statistic: Statistic, bounds: Sequence[tuple[float, float]]) -> RawValue:
@@ -155,7 +155,7 @@ def read_bounded(
 
     """
     statistics = (PRESENCE, *filter(None, [statistic]))
-    inner = bounded_sql(frame, statistics, _ANY_SALT, held_keys=frame.has_private_keys)
+    inner = bounded_sql(frame, statistics, _ANY_SALT, ending="held" if frame.has_private_keys else "chosen")
     sql = f"SELECT {key_text(frame)} AS group_key, * FROM ({inner})"
     table = read_rows(engine, sql, listed)
     number = centre * to_numpy(table.column("units")).astype(np.float64) * 2.0 ** frame.exact_exponent(PRESENCE)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from dpsql.bound.coverage import numbers_of
 from dpsql.bound.kept_pairs import KeptPairs
 from dpsql.bound.pairs import Pairs
-from dpsql.bound.statement import Bounded
+from dpsql.bound.statement import Bounded, Statement
 from dpsql.cascade.reader import Reader
 from dpsql.engine import Engine, ExactTable, Mark, Sandbox
 from dpsql.errors import SchemaError
@@ -25,7 +25,8 @@ from dpsql.mechanism.measure import Level
 from dpsql.model.frame import Frame, Statistic
 from dpsql.model.identity import base_hash, frame_hash, rows_hash
 from dpsql.noise.entropy import NoiseSource
-from dpsql.release.held_pairs import HeldPairs, Write
+from dpsql.release.formulation import groups_first
+from dpsql.release.held_pairs import HeldPairs
 from dpsql.release.left_out import SHARE
 from dpsql.release.offer import Offer
 from dpsql.state import Charged, State, TableMark
@@ -142,9 +143,8 @@ def read_marks(
 
 
 def read_units(
-    frame: Frame,
-    statistics: Sequence[Statistic],
-    write: Write,
+    statement: Statement,
+    salt: bytes,
     runtime: Runtime,
     listed_keys: pa.Table | None,
     timeout_seconds: float | None,
@@ -153,14 +153,9 @@ def read_units(
 
     The arguments and errors are those of ``HeldPairs.read``.
     """
-    if held := runtime.pairs_of(frame):
-        return held.read(frame, statistics, write, listed_keys, timeout_seconds)
-    return runtime.engine.aggregate_units(
-        frame.rows_sql.stored_unit,
-        lambda has_one_row: write("one_row" if has_one_row else "groups_first", None),
-        listed_keys=listed_keys,
-        timeout_seconds=timeout_seconds,
-    )
+    if held := runtime.pairs_of(statement.frame):
+        return held.read(statement, salt, listed_keys, timeout_seconds)
+    return runtime.engine.exact(statement, salt, groups_first, listed_keys=listed_keys, timeout_seconds=timeout_seconds)
 
 
 def hold_shared_pairs(frame: Frame, planned: Sequence[Offer], runtime: Runtime) -> None:

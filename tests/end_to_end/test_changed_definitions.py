@@ -18,12 +18,13 @@ from unittest.mock import patch
 import pytest
 
 import dpsql
-from dpsql.bound.aggregation import bounded_sql
+from dpsql.bound.statement import Bounded
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import Definitions, DuckDBEngine, redefined
 from dpsql.engine.connection import Cursor
 from dpsql.engine.public_rows import PublicRows
 from dpsql.errors import EngineError, UnsupportedQueryError
+from dpsql.release.formulation import groups_first
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state.ledger import Ledger
 from tests.hostile_texts import Writer
@@ -327,11 +328,11 @@ def test_a_change_after_the_check_is_not_seen_by_the_reading(session: dpsql.Sess
     assert isinstance(statement, SelectStatement)
     runner = session._runner
     query, _, _, defined = runner._plan_to_read(statement, {"rho": 1.0, "delta": 1e-6}, CURATOR)
-    sql = bounded_sql(query.first.frame, query.first.statistics, bytes(16), formulation="groups_first")
+    bounded = Bounded(query.first.frame, query.first.statistics)
 
     def read() -> Any:
-        found = runner.engine.while_defined(defined).aggregate_units(
-            (), lambda _: sql, listed_keys=None, timeout_seconds=None
+        found = runner.engine.while_defined(defined).exact(
+            bounded, bytes(16), groups_first, listed_keys=None, timeout_seconds=None
         )
         return found.reveal().sort_by("key_0").to_pylist()
 

@@ -67,8 +67,8 @@ def test_an_answer_that_fails_over_held_rows_is_read_from_the_table(monkeypatch:
     """The held rows take memory that the statement may need."""
     sql = Bounded.sql
 
-    def failing(self: Bounded, *of: Any, held_rows: bool = False) -> str:
-        return "SELECT error('out of memory')" if held_rows else sql(self, *of)
+    def failing(self: Bounded, *of: Any) -> str:
+        return "SELECT error('out of memory')" if self.held_rows else sql(self, *of)
 
     few = ask(QUESTIONS["private keys"])
     monkeypatch.setattr(Bounded, "sql", failing)

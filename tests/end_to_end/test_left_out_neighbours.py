@@ -19,13 +19,12 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.bound import left_out
+from dpsql.bound import left_out, statement
 from dpsql.bound.left_out import PART_BITS, left_out_sql
 from dpsql.cascade import left_out as chain
 from dpsql.mechanism.gaussian_measure import GaussianHistogram
 from dpsql.model.frame import KEYS_FIRST, Statistic
 from dpsql.model.statistic_kinds import COVERAGE_KINDS, LEFT_OUT_KINDS
-from dpsql.release import left_out_stage
 from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.two_worlds import Worlds, watched
 from tests.noise_sources import seeded_noise
@@ -251,7 +250,7 @@ def _cut_of_all(patch: pytest.MonkeyPatch) -> None:
         text = left_out_sql(*of, **named)
         return re.sub(r"least\((greatest\(.*?, 0\)(?: // \d+::HUGEINT)?), \d+\)", r"\1", text)
 
-    patch.setattr(left_out_stage, "left_out_sql", uncut)
+    patch.setattr(statement, "left_out_sql", uncut)
 
 
 def _whole_rise(patch: pytest.MonkeyPatch) -> None:

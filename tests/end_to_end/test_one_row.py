@@ -14,13 +14,13 @@ import dpsql
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import coverage_sql
 from dpsql.bound.formulations import Formulation
+from dpsql.bound.statement import LeftOut
 from dpsql.bound.unit_histograms import unit_histogram_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, catalog, database
 from dpsql.engine.connection import Cursor
 from dpsql.features.auto_histograms import Question
 from dpsql.model.statistic_kinds import BESIDE_KINDS, COVERAGE_KINDS, LEFT_OUT_KINDS
-from dpsql.release.left_out_stage import write_left_out
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.reading_rows import watch_statements
 from tests.noise_sources import silence
@@ -80,7 +80,7 @@ def test_values_and_what_bounds_leave_out_are_the_same_to_the_bit(session: dpsql
         if covered := tuple(one for one in statistics if one.kind in COVERAGE_KINDS):
             texts.append([coverage_sql(frame, covered, salt, has_one_row=one) for one in (False, True)])
         if cuts := [(one.covered, 4) for one in statistics if one.covered and one.kind in LEFT_OUT_KINDS]:
-            texts.append([write_left_out(frame, cuts, salt, of) for of in FORMULATIONS])
+            texts.append([LeftOut(frame, tuple(cuts)).sql(salt, of) for of in FORMULATIONS])
             left_out.append(texts[-1][0])
         for pair in texts:
             found = [

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
 import pytest
 
+from dpsql.bound.formulations import Sizes
+from dpsql.bound.statement import Bounded
 from dpsql.engine import DuckDBEngine, trials
 from dpsql.errors import SchemaError
 
@@ -180,16 +183,23 @@ def test_too_many_trials_are_forgotten(engine: DuckDBEngine, monkeypatch: pytest
     assert len(engine._trials._passed) == 1
 
 
+class _Sized:
+    """A statement that notes by which number of rows its sizes are written."""
+
+    def __init__(self, place: str) -> None:
+        self.seen: list[int | None] = []
+        rows_sql = SimpleNamespace(relation=f"(SELECT * FROM {place})")
+        self.frame = SimpleNamespace(bounding=SimpleNamespace(finer=None), rows_sql=rows_sql)
+
+    def sizes_sql(self, salt: bytes, rows: int | None) -> str:
+        self.seen.append(rows)
+        return "SELECT 1, 2, 3, 4"
+
+
 @pytest.mark.parametrize(("place", "rows"), [(PLAIN, 1), (ODD, None), (VIEW, None), (f"{PLAIN} JOIN {ODD}", 1)])
 def test_the_number_of_rows_is_that_of_the_tables_that_are_read(
     place: str, rows: int | None, engine: DuckDBEngine
 ) -> None:
-    seen: list[int | None] = []
-
-    def write(stored_rows: int | None) -> str:
-        seen.append(stored_rows)
-        return "SELECT 1"
-
-    relation = f"(SELECT * FROM {place})"
-    assert engine.sizes(relation, write, remembered_by=b"", listed_keys=None, timeout_seconds=None) == (1,)
-    assert seen == [rows]
+    bounded = _Sized(place)
+    assert engine.sizes(cast("Bounded", bounded), b"salt", listed_keys=None, timeout_seconds=None) == Sizes(1, 2, 3, 4)
+    assert bounded.seen == [rows]

@@ -201,7 +201,7 @@ class Laboratory:
 
         with self.engine.transaction(None) as transaction:
             transaction._run_on(lambda cursor: cursor.rows(made), listed, None, transaction._cursor)
-            table = transaction.exact(sql, listed_keys=listed, timeout_seconds=None)
+            table = transaction.aggregate(sql, listed_keys=listed, timeout_seconds=None)
         return read_exact(table.reveal(), len(frame.keys))
 
     def formulations(self, frame: Frame) -> list[Formulation]:

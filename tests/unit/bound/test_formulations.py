@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 import dpsql
 from dpsql.assets import native_library
 from dpsql.bound import formulations
-from dpsql.bound.aggregation import approximate_sizes_sql, bounded_sql
+from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Sizes, chooses_groups, drawn_factor, fastest
+from dpsql.bound.row_sizes import approximate_sizes_sql
 from dpsql.engine import DuckDBEngine, connection
 from dpsql.errors import EngineError
 from dpsql.model.frame import PRESENCE
@@ -237,7 +238,8 @@ def test_sizes_are_about_right(laboratory: Laboratory) -> None:
 
 
 def _sizes(laboratory: Laboratory, sql: str) -> Sizes:
-    return Sizes(*laboratory.engine.sizes("", lambda _: sql, remembered_by=b"", listed_keys=None, timeout_seconds=None))
+    (row,) = laboratory.engine.aggregate(sql, listed_keys=None, timeout_seconds=None).reveal().to_pylist()
+    return Sizes(*row.values())
 
 
 def test_thresholds_are_drawn_by_the_salt_over_a_factor_of_two() -> None:
@@ -258,7 +260,7 @@ def test_sizes_are_looked_at_once_for_a_version(monkeypatch: pytest.MonkeyPatch)
         return whole(self, sql, parameters)
 
     monkeypatch.setattr(connection._LocalCursor, "rows", watched)
-    monkeypatch.setattr("dpsql.bound.aggregation._ROWS_COUNTED", 500)
+    monkeypatch.setattr("dpsql.bound.row_sizes._ROWS_COUNTED", 500)
     with dpsql.connect() as session:
         session.connection.execute("CREATE TABLE t AS SELECT i % 50 AS pid, i % 4 AS k FROM range(2000) r(i)")
         session.sql("CALL dp_unit('u', epsilon_budget := 10, delta_budget := 0.1)")

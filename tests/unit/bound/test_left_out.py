@@ -12,17 +12,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from dpsql.bound import statement
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import numbers_of
 from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.kept_pairs import KEPT_PAIRS, KeptPairs
 from dpsql.bound.left_out import PART_BITS, is_measurable, left_out_sql
 from dpsql.bound.pairs import PAIRS, Pairs
-from dpsql.engine import Transaction
 from dpsql.engine.transaction import DuckDBTransaction
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.plan.features.coverage import coverage_of
-from dpsql.release.left_out_stage import write_left_out
 from tests.frames import with_bounding, with_relation
 from tests.unit.bound.exact_runs import SALT, ExactTable, Laboratory, Rewrite, Run, is_unit, read_exact, unchanged
 from tests.unit.bound.left_out_reference import LeftOut, Measured
@@ -95,8 +94,8 @@ class _Check:
         self.listed, self.shown, self.rewrite = listed, shown, rewrite
         self.frame = run.query.first.frame
 
-    def read(self, transaction: Transaction, sql: str) -> tuple[int, ...]:
-        table = transaction.exact(self.rewrite(sql), listed_keys=self.listed, timeout_seconds=None).reveal()
+    def read(self, transaction: DuckDBTransaction, sql: str) -> tuple[int, ...]:
+        table = transaction.aggregate(self.rewrite(sql), listed_keys=self.listed, timeout_seconds=None).reveal()
         assert set(table.schema.types) == {pa.int64()}
         (row,) = table.to_pylist()
         return tuple(row[f"left_{i}"] for i in range(1, len(row) + 1))
@@ -140,17 +139,17 @@ def _check_all(check: _Check, chance: random.Random) -> None:
     assert all(0 <= one - other <= 1 << PART_BITS for one, other in zip(expected, less, strict=True))
 
 
-def _check_numbers(check: _Check, transaction: Transaction, kept: KeptPairs) -> None:
+def _check_numbers(check: _Check, transaction: DuckDBTransaction, kept: KeptPairs) -> None:
     """Compare the numbers over pairs after bounds with those over rows."""
     statistics, width = check.run.query.first.statistics, len(check.frame.keys)
     public = check.laboratory.public_keys(check.run)
 
     def numbers(sql: str) -> ExactTable:
-        table = transaction.exact(sql, listed_keys=public, timeout_seconds=None)
+        table = transaction.aggregate(sql, listed_keys=public, timeout_seconds=None)
         return read_exact(table.reveal(), width)
 
     over_rows = numbers(bounded_sql(check.frame, statistics, SALT))
-    assert numbers(kept.bounded_sql(statistics, held_keys=False)) == over_rows
+    assert numbers(kept.bounded_sql(statistics, ending="chosen")) == over_rows
 
 
 @settings(_SHORT)
@@ -325,6 +324,7 @@ def test_only_bounded_rows_and_sums_are_measured(laboratory: Laboratory) -> None
                 left_out_sql(run.query.first.frame, [(one, 3)], SALT)
     with laboratory.run(case) as run:
         frame, counted = run.query.first.frame, run.query.first.statistics[1]
-        assert write_left_out(frame, [(counted, 3)], SALT) == left_out_sql(frame, [(counted, 3)], SALT, are_listed=True)
+        asked = statement.LeftOut(frame, ((counted, 3),))
+        assert asked.sql(SALT) == left_out_sql(frame, [(counted, 3)], SALT, are_listed=True)
         with pytest.raises(AssertionError):
             left_out_sql(with_bounding(frame, max_rows=5), [(counted, 3)], SALT)

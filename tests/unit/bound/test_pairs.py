@@ -18,7 +18,7 @@ from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.statement import Bounded
 from dpsql.bound.unit_histograms import extremes_sql, group_counts_sql, norms_sql
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine import Transaction
+from dpsql.engine.transaction import DuckDBTransaction
 from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.operations import row_sql
 from dpsql.plan.features.coverage import with_coverage
@@ -55,8 +55,8 @@ def plain_frame() -> Frame:
         return session._runner.plan(statement, {"rho": 0.1, "delta": 1e-6}, CURATOR)[0].first.frame
 
 
-def _rows(transaction: Transaction, sql: str, listed: pa.Table | None) -> Counter[str]:
-    table = transaction.exact(sql, listed_keys=listed, timeout_seconds=None)
+def _rows(transaction: DuckDBTransaction, sql: str, listed: pa.Table | None) -> Counter[str]:
+    table = transaction.aggregate(sql, listed_keys=listed, timeout_seconds=None)
     return Counter(map(repr, table.reveal().to_pylist()))
 
 
@@ -118,7 +118,7 @@ def _readings_of_private_keys(frame: Frame, statistics: tuple[Statistic, ...]) -
 
 
 def _check_reading(
-    transaction: Transaction, bounded: Bounded, listed: pa.Table | None, pairs: Pairs, *, has_native: bool
+    transaction: DuckDBTransaction, bounded: Bounded, listed: pa.Table | None, pairs: Pairs, *, has_native: bool
 ) -> None:
     if not all(map(pairs.has, bounded.measured)):
         return
@@ -131,7 +131,7 @@ def _check_reading(
 
 
 def _check_histograms(
-    transaction: Transaction, frame: Frame, of_auto: list[Statistic], pairs: Pairs, listed: pa.Table | None
+    transaction: DuckDBTransaction, frame: Frame, of_auto: list[Statistic], pairs: Pairs, listed: pa.Table | None
 ) -> None:
     found = [_rows(transaction, group_counts_sql(frame, SALT, pairs=one), listed) for one in (None, pairs)]
     assert found[0] == found[1]
@@ -141,13 +141,13 @@ def _check_histograms(
         assert found[0] == found[1], one.kind
 
 
-def _some_keys(transaction: Transaction, frame: Frame) -> pa.Table:
+def _some_keys(transaction: DuckDBTransaction, frame: Frame) -> pa.Table:
     """Return the first key, or none if no unit has one."""
     first = f"SELECT DISTINCT {', '.join(frame.key_columns)} FROM temp.main.{PAIRS} ORDER BY ALL LIMIT 1"
-    return transaction.exact(first, listed_keys=None, timeout_seconds=None).reveal()
+    return transaction.aggregate(first, listed_keys=None, timeout_seconds=None).reveal()
 
 
-def _check_rounds(transaction: Transaction, frame: Frame, pairs: Pairs, selected: pa.Table) -> None:
+def _check_rounds(transaction: DuckDBTransaction, frame: Frame, pairs: Pairs, selected: pa.Table) -> None:
     """Compare a round of key selection on the rows of all keys but those that were selected."""
     later = next_round(first_round(frame, 2), 1, "selected")
     bounded = Bounded(later, (PRESENCE,))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import dpsql
 from dpsql.bound.coverage import unclamped
 from dpsql.bound.kept_pairs import KEPT_PAIRS
 from dpsql.bound.pairs import PAIRS
-from dpsql.bound.statement import Bounded
+from dpsql.bound.statement import Bounded, LeftOut
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.model.frame import PRESENCE, Statistic
@@ -21,7 +20,7 @@ from dpsql.model.private_query import FrameQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.release.exact import no_keys, require_runs
 from dpsql.release.held_pairs import HeldPairs
-from dpsql.release.left_out_stage import read_left_out, write_left_out
+from dpsql.release.left_out_stage import read_left_out
 from dpsql.release.runtime import Runtime, hold_kept, hold_pairs, read_units
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.reading_rows import watch_statements
@@ -77,11 +76,10 @@ def left_out(session: dpsql.Session, query: FrameQuery, *, held: str = "", liste
         if "pairs" in held:
             hold_pairs(frame, needed, None, runtime)
             # a first reading, of presence counts alone
-            first = partial(Bounded(frame, (PRESENCE,)).sql, SALT)
-            read_units(frame, (PRESENCE,), first, runtime, None, None)
+            read_units(Bounded(frame, (PRESENCE,)), SALT, runtime, None, None)
         if "kept" in held:
             hold_kept(bounded, statistics, SALT, None, runtime)
-        numbers = read_units(frame, bounded.measured, partial(bounded.sql, SALT), runtime, None, None).reveal()
+        numbers = read_units(bounded, SALT, runtime, None, None).reveal()
         apart = (
             DuckDBEngine(session.connection)
             .aggregate(bounded.sql(SALT), listed_keys=None, timeout_seconds=None)
@@ -119,7 +117,7 @@ def test_the_statement_is_tried_on_empty_tables(session: dpsql.Session) -> None:
     for text in (BY_CITY, IN_ALL):
         query = planned(session, text)
         frame, measured = query.frame, measured_in(query)
-        sql = write_left_out(frame, measured, STAND_IN_SALT)
+        sql = LeftOut(frame, tuple(measured)).sql(STAND_IN_SALT)
         listed = no_keys(frame) if frame.keys else None
         require_runs(frame, [one for one, _ in measured], sql, listed, DuckDBEngine(session.connection))
 

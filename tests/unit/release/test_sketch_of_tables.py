@@ -59,7 +59,7 @@ def _frame(laboratory: Laboratory, table: str, *, bounded: bool = False) -> Fram
 def _sketch(
     laboratory: Laboratory, frame: Frame, size: int = _SIZE, rewrite: Callable[[str], str] = str, salt: bytes = SALT
 ) -> Sketch:
-    pieces = laboratory.engine.stream(rewrite(sketch_sql(frame, salt)), timeout_seconds=60)
+    pieces = laboratory.engine.pieces(rewrite(sketch_sql(frame, salt)), timeout_seconds=60)
     return sketched(size, (piece.reveal() for piece in pieces), laboratory.session._runner.sandbox.run)
 
 
@@ -178,7 +178,7 @@ def test_where_pieces_end_means_nothing(visits: Laboratory) -> None:
     frame = _frame(visits, "visits")
     run = visits.session._runner.sandbox.run
     sql = _in_few_shards(sketch_sql(frame, SALT))
-    whole = pa.concat_tables(p.reveal() for p in visits.engine.stream(sql, timeout_seconds=None))
+    whole = pa.concat_tables(p.reveal() for p in visits.engine.pieces(sql, timeout_seconds=None))
     expected = _sketch(visits, frame, rewrite=_in_few_shards)
     for length in (7, 100, whole.num_rows):
         starts = [*range(0, whole.num_rows, length), whole.num_rows]
@@ -260,7 +260,7 @@ def test_a_unit_is_in_one_shard_however_it_is_spelled(
     assert place
     shard = select.partition(" AS shard")[0]
     sql = f"{prefix}\nSELECT count(DISTINCT {shard}) AS shards, count(DISTINCT unit) AS units FROM kept GROUP BY unit"
-    rows = pa.concat_tables(p.reveal() for p in laboratory.engine.stream(sql, timeout_seconds=None)).to_pylist()
+    rows = pa.concat_tables(p.reveal() for p in laboratory.engine.pieces(sql, timeout_seconds=None)).to_pylist()
     assert rows == [{"shards": 1, "units": 1}] * len(rows)
     distinct = connection.execute("SELECT count(DISTINCT pid) FROM spelled").fetchall()[0][0]
     assert len(rows) == distinct
