@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -107,6 +107,19 @@ class DuckDBTransaction:
         sql = statement.sql(salt, formulation, pairs)
         return self.aggregate(sql, listed_keys=listed_keys, timeout_seconds=timeout_seconds)
 
-    def aggregate(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
-        """Return the exact rows of a text."""
-        return ExactTable(self._run_on(lambda cursor: cursor.table(sql), listed_keys, timeout_seconds, self._cursor))
+    def aggregate(
+        self,
+        sql: str,
+        *,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+        offered: Mapping[str, pa.Table] | None = None,
+    ) -> ExactTable:
+        """Return the exact rows of a text, which may read tables that are offered by their names."""
+
+        def read(cursor: Cursor) -> pa.Table:
+            for name, table in (offered or {}).items():
+                cursor.offer(name, table)
+            return cursor.table(sql)
+
+        return ExactTable(self._run_on(read, listed_keys, timeout_seconds, self._cursor))

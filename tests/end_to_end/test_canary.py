@@ -160,11 +160,11 @@ BY_TOP_K = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (top_k = 3) city, count(*) 
 BY_SKETCH = f"SELECT {SKETCHED} city, count(DISTINCT patient) FROM visits GROUP BY city"
 
 
-def broken_after_a_piece(_: object, sql: str, **__: object) -> Iterator[ExactTable]:
+def broken_after_a_piece(_: object, bounded: object, *__: object, **___: object) -> Iterator[ExactTable]:
     """What a fetch can do at any moment: some exact rows are in memory, then it fails with one of them in its text."""
     shards = pa.array([0, 1], pa.uint8())
     yield ExactTable(pa.table({"shard": shards, "key_0": [f"{CANARY}_CITY", "Lund"], "units": [1, 2]}))
-    raise ValueError(f"{CANARY} in {sql}")
+    raise ValueError(f"{CANARY} in {bounded}")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,194 @@
+"""An engine over a folder of parts: names and public rows in the head, rows of units in processes that read parts.
+
+A statement is run on each part, as `bound.partials` writes it, and its rows are merged in the head's DuckDB. Parts hold
+whole units, so the merge has the result of the statement on one table with all rows.
+
+Before a charge, every part is compared with the manifest, and the DuckDB of every process with this one: their hashes
+choose the groups that units keep. A part is compared again when it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from dpsql.bound.formulations import Formulation, Sizes
+from dpsql.bound.statement import Bounded, Statement
+from dpsql.engine.catalog import Mark
+from dpsql.engine.connection import Connection, seconds_left
+from dpsql.engine.database import DuckDBEngine
+from dpsql.engine.parts.manifest import DEFINITIONS, Split, file_digest
+from dpsql.engine.parts.pool import Pool, Task, changed
+from dpsql.engine.parts.process import PROBE
+from dpsql.engine.parts.transaction import PartsTransaction, added_sizes
+from dpsql.engine.transaction import ExactTable
+from dpsql.errors import EngineError, SchemaError
+
+Require = Callable[[Split], None]
+"""Raises an error if the policy and a split do not agree on the units of tables."""
+
+
+class PartsEngine(DuckDBEngine):
+    """The protocol of an engine over a folder of parts.
+
+    Args:
+        connection: the head.
+        folder: the folder.
+        split: its manifest.
+        pool: processes that read its parts.
+        require: compares the policy with the split.
+
+    """
+
+    def __init__(self, connection: Connection, folder: Path, split: Split, pool: Pool, require: Require) -> None:
+        super().__init__(connection)
+        self._folder, self._split, self._pool, self._require = folder, split, pool, require
+        self._files: list[tuple[int, int, int]] = []
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.close()
+
+    def run_empty(self, queries: Sequence[str], *, listed_keys: pa.Table | None) -> None:
+        """Run queries on empty tables, once the parts are those of the split and the policy agrees with it.
+
+        Raises:
+            SchemaError: a query fails, or the head has other tables than the split.
+            PolicyError: the policy has other units than the split.
+            EngineError: a part is another file, or a process has another DuckDB; nothing was charged.
+
+        """
+        self._require(self._split)
+        self._require_head()
+        self._require_parts()
+        super().run_empty(queries, listed_keys=listed_keys)
+
+    def _require_head(self) -> None:
+        name, *_ = self._connection.main_database()
+        if self._look_up(DEFINITIONS, [name, name]) != [(self._split.definitions,)]:
+            raise SchemaError(
+                "the head of the folder has other tables or views than its parts.",
+                hint="Split the tables again after a change: parts are never changed in place.",
+            )
+
+    def _require_parts(self) -> None:
+        """Compare files that changed on disk since the last comparison, and the processes at the first one."""
+        _ = self.has_native
+        found = []
+        for place, part in enumerate(self._split.parts):
+            path = self._folder / part.name
+            if not path.is_file():
+                raise changed(place, charged=False)
+            status = path.stat()
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        if found == self._files:
+            return
+        for place, part in enumerate(self._split.parts):
+            if file_digest(self._folder / part.name) != part.digest:
+                raise changed(place, charged=False)
+        checks = [Task(place, {"ask": "check", "part": place}) for place in range(len(self._split.parts))]
+        self._pool.run(checks, None, charged=False)
+        self._files[:] = found
+
+    def _load_native(self) -> bool:
+        """Load the library here; return whether all processes have it, once their DuckDB was compared with this one."""
+        has_native = super()._load_native()
+        (own,) = self._look_up(PROBE)
+        facts = self._pool.facts()
+        if any(one["probe"] != list(own) for one in facts):
+            raise EngineError(
+                "the processes that read parts have another version of DuckDB than this one",
+                withheld=False,
+                charged=False,
+            )
+        return has_native and all(one["has_native"] for one in facts)
+
+    def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
+        """Return the marks of tables: of those that are split the name of the split, which a new split changes."""
+        split = [one.table for one in self._split.tables if one.unit_column and one.table in tables]
+        others = super().marks([table for table in tables if table not in split])
+        return {**others, **{table: {"split": self._split.identity} for table in split}}
+
+    @property
+    def has_streams(self) -> bool:
+        """Return that parts have no common order."""
+        return False
+
+    def stream(
+        self,
+        bounded: Bounded,  # noqa: ARG002 — the protocol names it
+        salt: bytes,  # noqa: ARG002
+        *,
+        timeout_seconds: float | None,  # noqa: ARG002
+    ) -> Generator[ExactTable, None, None]:
+        """Refuse: parts have no common order.
+
+        Raises:
+            EngineError: always.
+
+        """
+        raise EngineError("parts of a table are not read in an order", withheld=False)
+
+    def aggregate(
+        self,
+        sql: str,  # noqa: ARG002 — the protocol names it
+        *,
+        listed_keys: pa.Table | None,  # noqa: ARG002
+        timeout_seconds: float | None,  # noqa: ARG002
+    ) -> ExactTable:
+        """Refuse: rows without a bound are read of one table alone.
+
+        Raises:
+            EngineError: always; nothing was charged.
+
+        """
+        raise EngineError(
+            "raw rows are not read over parts: ask the table before it was split", withheld=False, charged=False
+        )
+
+    def sizes(
+        self, bounded: Bounded, salt: bytes, *, listed_keys: pa.Table | None, timeout_seconds: float | None
+    ) -> Sizes:
+        """Return approximate sizes of the rows of all parts, unless they are remembered."""
+        if known := self._sizes.get(salt):
+            return known
+        names = {table for table, _ in bounded.frame.rows.table_versions}
+        most = max((one.most_rows for one in self._split.tables if one.table in names), default=0)
+        sql = bounded.sizes_sql(salt, most * len(self._split.parts))
+        with self.transaction(timeout_seconds) as transaction:
+            (tables,) = transaction.read([sql], listed_keys, timeout_seconds)
+        self._sizes[salt] = added_sizes(tables)
+        return self._sizes[salt]
+
+    def exact(
+        self,
+        statement: Statement,
+        salt: bytes,
+        choose: Callable[[], Formulation],
+        *,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+    ) -> ExactTable:
+        """Return the exact rows of a statement, of all parts."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        with self.transaction(timeout_seconds) as transaction:
+            stored_unit = statement.frame.rows_sql.stored_unit
+            has_one_row = transaction.has_one_row(stored_unit, seconds_left(deadline))
+            formulation: Formulation = "one_row" if has_one_row else choose()
+            return transaction.exact(
+                statement, salt, formulation, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
+            )
+
+    @contextlib.contextmanager
+    def transaction(self, timeout_seconds: float | None = None) -> Iterator[PartsTransaction]:
+        """Open a transaction on the head, and one on each part once a table is made there."""
+        with super().transaction(timeout_seconds) as head:
+            transaction = PartsTransaction(head, self._pool, len(self._split.parts))
+            try:
+                yield transaction
+            finally:
+                transaction.end()
