@@ -7,6 +7,7 @@ from pathlib import Path
 
 import duckdb
 
+from dpsql.engine.connection import LocalConnection
 from dpsql.engine.parts.manifest import Step
 from dpsql.engine.parts.sources import table_source, views_of
 from dpsql.engine.parts.split import split_tables
@@ -34,12 +35,13 @@ def split_of(
 
     """
     steps = links or {}
+    opened = LocalConnection(connection, None)
     split_tables(
-        connection,
-        [table_source(connection, name.split("."), unit, steps.get(name, ())) for name, unit in units.items()],
-        [table_source(connection, name.split(".")) for name in public],
+        opened,
+        [table_source(opened, name.split("."), unit, steps.get(name, ())) for name, unit in units.items()],
+        [table_source(opened, name.split(".")) for name in public],
         parts=parts,
         folder=folder,
-        views=views_of(connection),
+        views=views_of(opened),
     )
     return folder

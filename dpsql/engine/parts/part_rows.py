@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpsql.engine.parts.sources import SplitSource
+from dpsql.engine.parts.sources import POSITION, SplitSource
 from dpsql.engine.parts.unit_part import SplitError, part_sql, unit_kind
 from dpsql.operations.comparisons import compared_type, comparison
 from dpsql.operations.dialect import quote
@@ -56,38 +56,45 @@ def unit_type(source: SplitSource, parents: Sequence[SplitSource]) -> str:
     return kind
 
 
-def with_links(source: SplitSource, parents: Sequence[SplitSource], relations: Sequence[str]) -> tuple[str, str]:
-    """Return FROM with the joins that lead each row to its unit, or to none, and the unit as SQL.
+def joined(
+    source: SplitSource, parents: Sequence[SplitSource], relations: Sequence[str], join: str = "LEFT JOIN"
+) -> str:
+    """Return FROM with the joins that lead each row to its first parents; a row meets one row of each, or none.
 
     Args:
         source: its rows are called step_0.
-        parents: those of its links, called step_1, step_2, …
+        parents: the first of its links, called step_1, step_2, …
         relations: SQL of the rows of the source and of the parents.
+        join: the join in SQL.
 
     """
     joins, child = [f"{relations[0]} AS step_0"], source
-    for place, ((columns, _, key), parent) in enumerate(zip(source.links, parents, strict=True), start=1):
+    for place, ((columns, _, key), parent) in enumerate(zip(source.links, parents, strict=False), start=1):
         equal = []
         for one, other in zip(columns, key, strict=True):
-            (left, left_type), (right, right_type) = (
-                child.column(one).read(f"step_{place - 1}"),
-                parent.column(other).read(f"step_{place}"),
-            )
+            left, left_type = child.column(one).read(f"step_{place - 1}")
+            right, right_type = parent.column(other).read(f"step_{place}")
             equal.append(comparison(left, "=", right, (left_type, right_type)))
         joins.append(f"{relations[place]} AS step_{place} ON {' AND '.join(equal)}")
         child = parent
-    unit, _ = child.column(source.unit_column).read(f"step_{len(parents)}")
-    return " LEFT JOIN ".join(joins), unit
+    return f" {join} ".join(joins)
 
 
-def numbered_rows(source: SplitSource, parents: Sequence[SplitSource], parts: int, position: str) -> str:
+def row_part(source: SplitSource, parents: Sequence[SplitSource], parts: int) -> str:
+    """Return SQL for the number of the part of a row of `joined`."""
+    owner = parents[-1] if parents else source
+    unit, kind = owner.column(source.unit_column).read(f"step_{len(parents)}")
+    return part_sql(unit, kind, parts)
+
+
+def numbered_rows(source: SplitSource, parents: Sequence[SplitSource], parts: int) -> str:
     """Return a query for the rows of a source by part, in their order: the number of the part, and each column.
 
     The columns are called part, column_0, column_1, …
     """
     columns = ", ".join(f"step_0.{quote(one.name)} AS column_{place}" for place, one in enumerate(source.columns))
     if not source.unit_column:
-        return f"SELECT {columns} FROM {source.relation} AS step_0 ORDER BY step_0.{quote(position)}"
-    joins, unit = with_links(source, parents, [source.relation, *(one.relation for one in parents)])
-    number = part_sql(unit, unit_type(source, parents), parts)
-    return f"SELECT {number} AS part, {columns} FROM {joins} ORDER BY part, step_0.{quote(position)}"
+        return f"SELECT {columns} FROM {source.relation} AS step_0 ORDER BY step_0.{quote(POSITION)}"
+    rows = joined(source, parents, [source.relation, *(one.relation for one in parents)])
+    number = row_part(source, parents, parts)
+    return f"SELECT {number} AS part, {columns} FROM {rows} ORDER BY part, step_0.{quote(POSITION)}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
 
 from dpsql.engine.catalog import PLACE, Catalog, identity, is_enum
-from dpsql.engine.connection import BYTEWISE, Cursor, LocalConnection
+from dpsql.engine.connection import BYTEWISE, Connection, Cursor
 from dpsql.engine.parts.manifest import Step
 from dpsql.engine.parts.unit_part import SplitError
 from dpsql.model.environment import folded
@@ -97,6 +97,15 @@ class SplitSource:
             )
         return next((one for one in found if one.name == name), found[0])
 
+    def by_unit(self, column: str) -> SplitSource:
+        """Return the source with one of its columns as the unit.
+
+        Raises:
+            SplitError: there is no such column.
+
+        """
+        return replace(self, unit_column=self.column(column).name)
+
     def is_unique(self, columns: Sequence[str]) -> bool:
         """Return whether a PRIMARY KEY or UNIQUE constraint is over these columns, or some of them."""
         names = set(map(folded, columns))
@@ -112,12 +121,12 @@ class SplitView:
 
 
 def table_source(
-    connection: duckdb.DuckDBPyConnection, name: Sequence[str], unit_column: str = "", links: Sequence[Step] = ()
+    connection: Connection, name: Sequence[str], unit_column: str = "", links: Sequence[Step] = ()
 ) -> SplitSource:
     """Return a base table of the connection's own database as a source.
 
     Args:
-        connection: its ``USE`` says which database and schema are its own.
+        connection: its `home` says which database and schema are its own.
         name: parts of the name in SQL, as ``("visits",)``.
         unit_column: the column that names the unit; empty if the table is public.
         links: steps to the last parent, which has the column.
@@ -126,18 +135,17 @@ def table_source(
         SplitError: there is no such table, or it is a view or of another database.
 
     """
-    opened = LocalConnection(connection, None)
-    catalog = Catalog(opened)
+    catalog = Catalog(connection)
     schema, shown = catalog.resolve(name), ".".join(name)
     if schema is None:
         raise SplitError(f"there is no table {shown!r}")
     place = schema.catalog_name
-    if place[0] != opened.home()[0]:
+    if place[0] != connection.home()[0]:
         raise SplitError(f"{shown!r} is in another database, {place[0]!r}: one database is split at a time")
     if not catalog.is_base_table(schema):
         raise SplitError(f"{shown!r} is a view: split the tables that it reads, and the view is copied into each part")
     relation = ".".join(map(quote, place))
-    with opened.pinned() as cursor:
+    with connection.pinned() as cursor:
         nullable = dict(
             cursor.rows(f"SELECT column_name, is_nullable FROM duckdb_columns() WHERE {PLACE}", place),
         )
@@ -167,7 +175,7 @@ def table_source(
     )
 
 
-def file_source(connection: duckdb.DuckDBPyConnection, path: Path, unit_column: str = "") -> SplitSource:
+def file_source(connection: Connection, path: Path, unit_column: str = "") -> SplitSource:
     """Return a Parquet or CSV file as a source: the table ``main.<name of the file>``.
 
     Raises:
@@ -184,7 +192,7 @@ def file_source(connection: duckdb.DuckDBPyConnection, path: Path, unit_column: 
         if not content.read(4).startswith(_MAGIC.get(suffix, b"")):
             raise unreadable
     columns: tuple[tuple[str, str], ...] = ()
-    with contextlib.suppress(duckdb.Error), LocalConnection(connection, None).pinned() as cursor:
+    with contextlib.suppress(duckdb.Error), connection.pinned() as cursor:
         # the types of a CSV file are those of all its rows, so that no row fails later
         rows = _file_rows(path, suffix, "sample_size = -1")
         columns = tuple(cursor.rows(f"SELECT column_name, column_type FROM (DESCRIBE {rows})"))
@@ -211,11 +219,10 @@ def _file_rows(path: Path, suffix: str, csv_option: str) -> str:
     return f"SELECT * FROM read_csv({file}, hive_partitioning = false, {csv_option})"
 
 
-def views_of(connection: duckdb.DuckDBPyConnection) -> tuple[SplitView, ...]:
+def views_of(connection: Connection) -> tuple[SplitView, ...]:
     """Return the views of the connection's own database."""
-    opened = LocalConnection(connection, None)
-    database, _ = opened.home()
-    with opened.pinned() as cursor:
+    database, _ = connection.home()
+    with connection.pinned() as cursor:
         rows = cursor.rows(
             "SELECT schema_name, view_name, sql FROM duckdb_views() WHERE NOT (internal OR temporary) "
             "AND database_name = ? ORDER BY view_oid",
@@ -224,7 +231,7 @@ def views_of(connection: duckdb.DuckDBPyConnection) -> tuple[SplitView, ...]:
     return tuple(SplitView((schema, name), sql) for schema, name, sql in rows)
 
 
-def require_no_collation(connection: duckdb.DuckDBPyConnection, source: SplitSource) -> None:
+def require_no_collation(connection: Connection, source: SplitSource) -> None:
     """Refuse a unit column whose collation may hold different texts equal.
 
     Raises:
@@ -234,7 +241,7 @@ def require_no_collation(connection: duckdb.DuckDBPyConnection, source: SplitSou
     column = source.column(source.unit_column)
     collated = re.search(r' COLLATE "?([^\s()"]+)', column.definition.removeprefix(quote(column.name)))
     named = [collated[1]] if collated else []
-    named.append(dict(Catalog(LocalConnection(connection, None)).settings())["default_collation"])
+    named.append(dict(Catalog(connection).settings())["default_collation"])
     if column.type == "VARCHAR" and (bad := [one for one in named if folded(one) not in BYTEWISE]):
         raise SplitError(
             f"column {column.name!r} of {source.table} has the collation {bad[0]}: texts that the collation holds "

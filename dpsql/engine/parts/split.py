@@ -15,7 +15,7 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.engine.connection import Cursor, LocalConnection
+from dpsql.engine.connection import Connection, Cursor
 from dpsql.engine.parts.manifest import (
     DEFINITIONS,
     HEAD,
@@ -38,7 +38,6 @@ from dpsql.engine.parts.part_tables import (
     views_that_work,
 )
 from dpsql.engine.parts.sources import (
-    POSITION,
     ForeignKey,
     SplitSource,
     SplitView,
@@ -65,7 +64,7 @@ class WrittenSplit:
 
 
 def split_tables(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     tables: Sequence[SplitSource],
     public: Sequence[SplitSource] = (),
     *,
@@ -107,7 +106,7 @@ def split_tables(
 
 
 def _require_split(
-    connection: duckdb.DuckDBPyConnection, tables: Sequence[SplitSource], public: Sequence[SplitSource], parts: int
+    connection: Connection, tables: Sequence[SplitSource], public: Sequence[SplitSource], parts: int
 ) -> None:
     """Refuse what cannot be split, before anything is written.
 
@@ -150,7 +149,7 @@ def _private_folder(folder: Path) -> Iterator[list[Path]]:
     if folder.is_dir() and not is_parts_folder(folder) and any(folder.iterdir()):
         raise SplitError(f"{folder} is not empty and is no folder of parts: --out names a new folder")
     is_new = not folder.exists()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     written: list[Path] = []
     try:
@@ -170,13 +169,13 @@ class _Writing:
 
     def __init__(
         self,
-        connection: duckdb.DuckDBPyConnection,
+        connection: Connection,
         folder: Path,
         identity: str,
         sources: Sequence[SplitSource],
         parts: int,
     ) -> None:
-        self._opened = LocalConnection(connection, None)
+        self._connection = connection
         self._folder = folder
         self._identity = identity
         self._sources = {one.table: one for one in sources}
@@ -187,9 +186,9 @@ class _Writing:
 
     def write(self, views: Sequence[SplitView], written: list[Path]) -> Split:
         """Write all files, the manifest last; a new file is added to the list before it is created."""
-        with self._opened.pinned() as cursor:
+        with self._connection.pinned() as cursor:
             trial = f"dpsql_trial_{self._identity}"
-            working = views_that_work(self._opened, cursor, views, [*self._sources.values()], self._kept, trial)
+            working = views_that_work(self._connection, cursor, views, [*self._sources.values()], self._kept, trial)
             names = [".".join(view.place) for view in views if view not in working]
             if names:
                 self.notes.append(
@@ -240,7 +239,7 @@ class _Writing:
             for place, source in enumerate(self._sources.values()):
                 self.doing = f"the rows of {source.table} could not be read, or the disk of {self._folder} is full"
                 parents = parents_of(source, self._sources)
-                query = numbered_rows(source, parents, self._parts, POSITION)
+                query = numbered_rows(source, parents, self._parts)
                 cursor.rows(f"CREATE TABLE {quote(rows)}.main.rows_{place} AS {query}")
                 if source.unit_column:
                     ((most,),) = cursor.rows(
