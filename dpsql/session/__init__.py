@@ -5,6 +5,7 @@ What is named here is what front ends may use: sessions and results, and words f
 
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import MAIN_DATABASE, PINNED, MainDatabase, main_database, stopped_by
+from dpsql.engine.parts.manifest import is_parts_folder
 from dpsql.model.environment import folded
 from dpsql.model.private_query import OPTION_NAMES, OPTIONS_OF_TARGETS, TARGET_OPTIONS
 from dpsql.operations.dialect import quote, shown_call, text_literal
@@ -40,6 +41,7 @@ from dpsql.session.session import (
     table_identity,
 )
 from dpsql.session.spilling import open_database
+from dpsql.session.table_split import SplitOrder, SplitReport, check_split, make_split
 from dpsql.sql.statements import DECLARATIONS
 from dpsql.state import Unit, require
 
@@ -69,17 +71,22 @@ __all__ = [
     "Result",
     "Session",
     "SourcePolicy",
+    "SplitOrder",
+    "SplitReport",
     "StateAccess",
     "Unit",
     "as_record",
     "at_least",
+    "check_split",
     "connect",
     "declare_frame_unit",
     "folded",
     "free_texts_postponed",
+    "is_parts_folder",
     "is_select",
     "is_told",
     "main_database",
+    "make_split",
     "open_database",
     "plot_budget",
     "plot_cascade",

@@ -22,6 +22,7 @@ from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.engine.age_table import AgeTable
 from dpsql.engine.connection import Connection, LocalConnection
+from dpsql.engine.parts.manifest import HEAD, is_parts_folder
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, StateError
 from dpsql.model.environment import folded
 from dpsql.receipts.result import Result
@@ -55,6 +56,8 @@ def state_beside(database: str | Path) -> Path | None:
     if not name or name.startswith(":memory:"):
         return None
     path = Path(name).expanduser().resolve()
+    if is_parts_folder(path):
+        path /= HEAD
     state = Path(f"{path}.dpsql")
     if not state.exists() and path.is_file() and path.stat().st_nlink > 1:
         raise StateError(

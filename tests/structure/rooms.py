@@ -168,6 +168,7 @@ ROOMS = (
         (
             *RELEASING,
             "assets",
+            "engine.parts",
             "accounting",
             "pictures",
             "sql",

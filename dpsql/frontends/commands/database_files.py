@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 from dpsql.errors import DpsqlError, PolicyError
-from dpsql.session import Session, connect, state_beside
+from dpsql.session import Session, connect, is_parts_folder, state_beside
 
 
 class CommandError(DpsqlError):
@@ -73,7 +73,7 @@ def writable(arguments: argparse.Namespace) -> Iterator[None]:
         return
     existed = output.exists()
     if existed and any(
-        path.exists() and output.samefile(path) for path in (arguments.database, _state_path(arguments))
+        path.exists() and output.samefile(path) for path in (*_files_of(arguments.database), _state_path(arguments))
     ):
         raise PolicyError(f"--output {output} would overwrite the database or its state")
     output.open("ab").close()
@@ -83,6 +83,10 @@ def writable(arguments: argparse.Namespace) -> Iterator[None]:
         if not existed:
             output.unlink(missing_ok=True)
         raise
+
+
+def _files_of(database: Path) -> tuple[Path, ...]:
+    return tuple(database.iterdir()) if is_parts_folder(database) else (database,)
 
 
 def _state_path(arguments: argparse.Namespace) -> Path:
@@ -102,6 +106,8 @@ def _why_not_opened(database: Path, engine_message: str) -> str:
 
 def _existing_database(arguments: argparse.Namespace) -> Path:
     database: Path = arguments.database
+    if is_parts_folder(database):
+        return database
     if not database.is_file():
         raise CommandError(f"the database {database} {'is not a file' if database.exists() else 'does not exist'}")
     with database.open("rb") as content:

@@ -1,0 +1,79 @@
+"""The command split: tables as a folder of parts."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+from dpsql.errors import PolicyError
+from dpsql.session import SplitOrder, SplitReport, check_split, make_split, text_literal
+
+
+def split(arguments: argparse.Namespace) -> None:
+    """Write a folder of parts and print what to declare next; or check one.
+
+    Raises:
+        PolicyError: the split cannot be made, or a folder of parts is not what its manifest says.
+
+    """
+    if arguments.check is not None:
+        if arguments.sources or arguments.out is not None:
+            raise PolicyError("--check FOLDER stands alone: dpsql split --check folder")
+        found = check_split(arguments.check)
+        print(f"{arguments.check}: no privacy unit is in two of the {len(found.parts)} parts")
+        return
+    if arguments.out is None:
+        raise PolicyError("--out FOLDER is missing: where the parts are written")
+    report = make_split(
+        SplitOrder(
+            tuple(arguments.sources),
+            arguments.out,
+            arguments.parts,
+            tuple(arguments.by),
+            tuple(arguments.table),
+            tuple(arguments.public),
+            arguments.state,
+            arguments.unit,
+        )
+    )
+    print("\n".join(_lines(report, arguments.out)))
+
+
+def _lines(report: SplitReport, folder: Path) -> list[str]:
+    written = report.written
+    names = ", ".join(table.table for table in written.split.tables)
+    lines = [f"left out, though declared: {', '.join(report.left_out)}"] if report.left_out else []
+    lines += written.notes
+    lines.append(f"{names} in {len(written.split.parts)} parts: {folder}")
+    return lines + _next_steps(report, folder)
+
+
+def _next_steps(report: SplitReport, folder: Path) -> list[str]:
+    """Return the commands that the curator runs next."""
+    tables = [(table.table.removeprefix("main."), table.unit_column) for table in report.written.split.tables]
+    protected = [(table, column) for table, column in tables if column]
+    if report.written.replaced:
+        calls = [f"CALL dp_new_version({text_literal(table)})" for table, _ in tables]
+        return ["declare the new version of each table whose rows changed:", *_commands(folder, calls)]
+    if report.state is not None:
+        place = shlex.quote(str(folder / "head.duckdb.dpsql"))
+        copied = f"  cp {shlex.quote(str(report.state))} {place}"
+        return [
+            "the rows keep their budget: take the state file along, accept it, and ask the folder alone from now on:",
+            copied,
+            *_commands(folder, ["CALL dp_accept_state()"]),
+        ]
+    table, column = protected[0]
+    calls = [
+        "CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)",
+        f"CALL dp_protect({text_literal(table)}, unit := 'patient', privacy_unit_column := {text_literal(column)})",
+    ]
+    return ["declare the privacy unit and each table:", *_commands(folder, calls)]
+
+
+def _commands(folder: Path, calls: list[str]) -> list[str]:
+    # inside double quotes a shell reads these four
+    texts = [re.sub(r'([\\"$`])', r"\\\1", call) for call in calls]
+    return [f'  dpsql query {shlex.quote(str(folder))} "{text}"' for text in texts]
