@@ -6,20 +6,20 @@ The frame holds the rows of a source: a table with an identity, of which somethi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine import DuckDBEngine, Mark, identity
-from dpsql.model.environment import TableSchema
+from dpsql.engine import identity
 from dpsql.plan.environment.links import link_steps, unit_column
 from dpsql.receipts.result import Result
 from dpsql.session.declarations.people import reason_of, same_key
 from dpsql.session.declarations.unit_names import look_alike_unit
 from dpsql.session.declare import StateAccess, declare, split_name
+from dpsql.session.engines import FrameEngine, database_engine
 from dpsql.session.runner import StatementRunner
 from dpsql.session.session import LazyState, logger
 from dpsql.sql.statements import FunctionCall, SelectStatement, read_statement
@@ -106,7 +106,7 @@ def protect_source(source: str, connection: duckdb.DuckDBPyConnection, access: S
         PolicyError: as the declaration; nothing changed.
 
     """
-    declare(FunctionCall("dp_protect", (source,), said), access, DuckDBEngine(connection))
+    declare(FunctionCall("dp_protect", (source,), said), access, database_engine(connection))
 
 
 def declare_frame_unit(unit: Unit, access: StateAccess) -> None:
@@ -150,32 +150,6 @@ class FrameTerms:
         return dataclasses.replace(policy, tables=tables, domains=(*kept, *own))
 
 
-class _FrameEngine(DuckDBEngine):
-    """A database whose one source is a view over a frame; of a view, DuckDB knows no NOT NULL."""
-
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, table: str, never_null: frozenset[str], rows: int
-    ) -> None:
-        super().__init__(connection)
-        self._table = table
-        self._never_null = never_null
-        self._rows = rows
-
-    def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
-        """The number of rows of the frame; its columns are as many as a question reads."""
-        return {self._table: {"number of rows of the frame": str(self._rows)}} if self._table in tables else {}
-
-    def resolve(self, parts: Sequence[str]) -> TableSchema | None:
-        """As of a table with the constraints that the view keeps by leaving rows out."""
-        found = super().resolve(parts)
-        if not found or found.canonical != self._table:
-            return found
-        columns = tuple(
-            dataclasses.replace(column, nullable=column.name not in self._never_null) for column in found.columns
-        )
-        return dataclasses.replace(found, columns=columns)
-
-
 @dataclass(frozen=True, slots=True)
 class _StateUnderTerms:
     access: StateAccess
@@ -209,7 +183,7 @@ class FrameSession:
         rows: int = 0,
     ) -> None:
         self._runner = StatementRunner(
-            _StateUnderTerms(access, terms), _FrameEngine(connection, terms.table, never_null, rows)
+            _StateUnderTerms(access, terms), FrameEngine(connection, terms.table, never_null, rows)
         )
 
     def sql(self, text: str, options: Mapping[str, object]) -> Result:

@@ -19,7 +19,7 @@ import duckdb
 
 from dpsql.assets import native_library
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine import DuckDBEngine
+from dpsql.engine import Engine
 from dpsql.engine.age_table import AgeTable
 from dpsql.engine.connection import Connection, LocalConnection
 from dpsql.engine.parts.manifest import HEAD, is_parts_folder
@@ -28,6 +28,7 @@ from dpsql.model.environment import folded
 from dpsql.receipts.result import Result
 from dpsql.release.changed_tables import warnings_now
 from dpsql.session.declare import declare, split_name
+from dpsql.session.engines import database_engine, parts_engine, parts_folder
 from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner
 from dpsql.session.spilling import open_database
@@ -190,6 +191,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
     ``state_path`` names the state file, as a text or a path; None is a state in memory.
     ``logs_changes=False`` is for a session whose log others read: it is not told where rows changed within a version.
     ``close_database`` is what closes the connection, if that is more than its own ``close``.
+    ``parts`` is a folder of parts, of which the connection is the head, and the number of processes that read them.
     """
 
     def __init__(
@@ -199,12 +201,18 @@ class Session(contextlib.AbstractContextManager["Session"]):
         *,
         logs_changes: bool = True,
         close_database: Callable[[], None] | None = None,
+        parts: tuple[Path, int | None] | None = None,
     ) -> None:
         self.connection = connection
         self._close_database = close_database or connection.close
         opened = LocalConnection(connection, native_library())
         self._access = LazyState(None if state_path is None else named_path(state_path), AgeTable(opened))
-        self._runner = StatementRunner(self._access, DuckDBEngine(opened), logs_changes=logs_changes)
+        self._close_processes: Callable[[], None] = lambda: None
+        engine: Engine = database_engine(opened)
+        if parts:
+            of_parts = parts_engine(opened, *parts, lambda: self._access.read().policy())
+            engine, self._close_processes = of_parts, of_parts.close
+        self._runner = StatementRunner(self._access, engine, logs_changes=logs_changes)
 
     def sql(
         self,
@@ -303,6 +311,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Close the state file, the sandbox and the database."""
         self._access.close()
         self._runner.sandbox.close()
+        self._close_processes()
         self._close_database()
 
     def __exit__(
@@ -321,13 +330,13 @@ def table_identity(session: Session, name: str) -> str | None:
         PolicyError: the text is not a name.
 
     """
-    schema = DuckDBEngine(session.connection).resolve(split_name(name))
+    schema = database_engine(session.connection).resolve(split_name(name))
     return None if schema is None else schema.canonical
 
 
 def sql_on(connection: Connection, state_path: Path | None) -> Callable[[str], Result]:
     """``Session.sql``, of the curator, on a database that is reached otherwise than in this process."""
-    runner = StatementRunner(LazyState(state_path, AgeTable(connection)), DuckDBEngine(connection))
+    runner = StatementRunner(LazyState(state_path, AgeTable(connection)), database_engine(connection))
     return lambda text: runner.run(text, None, {}, reader=CURATOR, timeout_seconds=None)
 
 
@@ -347,15 +356,19 @@ def connect(
     path: str | os.PathLike[str] = ":memory:",
     *,
     state: str | os.PathLike[str] | None = None,
+    parts: str | os.PathLike[str] | None = None,
+    processes: int | None = None,
     **duckdb_config: object,
 ) -> Session:
-    """Open a database as its curator.
+    """Open a database, or a folder of parts, as its curator.
 
     Args:
-        path: a DuckDB file, or ``:memory:``. A new file has storage version v1.5.0, which the DuckDB shell reads. The
-            setting ``storage_compatibility_version`` names another one.
+        path: a DuckDB file, a folder of parts, or ``:memory:``. A new file has storage version v1.5.0, which the DuckDB
+            shell reads. The setting ``storage_compatibility_version`` names another one.
         state: the state file (policy, ledger, side table); by default ``<path>.dpsql`` beside the database, where
-            links lead to it, and in memory for ``:memory:``.
+            links lead to it, the one in a folder of parts, and in memory for ``:memory:``.
+        parts: the folder that ``dpsql split`` wrote, in place of a path.
+        processes: number of processes that read parts, by default of processors. They share ``memory_limit``.
         duckdb_config: passed to DuckDB (``threads=4``, ``read_only=True``, …). ``allow_unsigned_extensions=True`` lets
             it use the native aggregate that ``make native`` builds, for the same results in less time.
 
@@ -373,11 +386,16 @@ def connect(
             f"connect opens a database by its path, and was given a {type(path).__name__}: close what has it open and "
             "write dpsql.connect('clinic.duckdb'); the session's own DuckDB connection is its attribute `connection`"
         )
-    path = os.fspath(path)
+    folder = parts_folder(path, parts, processes)
+    path = os.fspath(path if folder is None else folder / HEAD)
     state_path = state_beside(path) if state is None else named_path(state)
     read_only = bool(duckdb_config.pop("read_only", False))
     if not read_only:
         create_for_shell(path, duckdb_config)
     config = {name: str(value) for name, value in duckdb_config.items()}
     connection, close = open_database(path, state_path, read_only=read_only, config=config)
-    return Session(connection, state_path, close_database=close)
+    try:
+        return Session(connection, state_path, close_database=close, parts=(folder, processes) if folder else None)
+    except DpsqlError:
+        close()
+        raise

@@ -11,7 +11,7 @@ import pytest
 
 import dpsql
 from dpsql.engine import Definitions, DuckDBEngine, Engine, Transaction
-from dpsql.session import session as session_module
+from dpsql.session import engines
 from tests.documents.pages import ROOT
 from tests.structure.source_figures import Module, modules_of, parsed
 
@@ -92,7 +92,7 @@ class _Listed(_Of):
     ],
 )
 def test_an_engine_of_another_class_answers(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "DuckDBEngine", _Listed)
+    monkeypatch.setattr(engines, "DuckDBEngine", _Listed)
     with dpsql.connect() as session:
         session.connection.execute(
             "CREATE TABLE visits AS SELECT i AS patient, 'city ' || i % 3 AS city, i % 7 AS cost FROM range(900) t(i)"

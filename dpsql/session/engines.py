@@ -1,0 +1,174 @@
+"""The engines that sessions read rows with: the curator's DuckDB, a data frame, or a folder of parts."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import duckdb
+
+from dpsql.assets import native_library
+from dpsql.engine import DuckDBEngine, Mark
+from dpsql.engine.connection import Connection
+from dpsql.engine.parts.database import PartsEngine
+from dpsql.engine.parts.manifest import Split, SplitTable, is_parts_folder, read_manifest
+from dpsql.engine.parts.pool import Pool
+from dpsql.errors import PolicyError
+from dpsql.model.environment import TableSchema, folded
+from dpsql.plan.environment.links import link_steps, unit_column
+from dpsql.state import Policy
+
+_LIMIT = re.compile(r"([\d.]+) ([KMGT]?i?B|bytes)")
+_SPILL_NUMBERS = itertools.count()
+
+
+def database_engine(connection: Connection | duckdb.DuckDBPyConnection) -> DuckDBEngine:
+    """Return the engine of a database."""
+    return DuckDBEngine(connection)
+
+
+class FrameEngine(DuckDBEngine):
+    """A database whose one source is a view over a frame; of a view, DuckDB knows no NOT NULL."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, table: str, never_null: frozenset[str], rows: int
+    ) -> None:
+        super().__init__(connection)
+        self._table = table
+        self._never_null = never_null
+        self._rows = rows
+
+    def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
+        """The number of rows of the frame; its columns are as many as a question reads."""
+        return {self._table: {"number of rows of the frame": str(self._rows)}} if self._table in tables else {}
+
+    def resolve(self, parts: Sequence[str]) -> TableSchema | None:
+        """As of a table with the constraints that the view keeps by leaving rows out."""
+        found = super().resolve(parts)
+        if not found or found.canonical != self._table:
+            return found
+        columns = tuple(
+            dataclasses.replace(column, nullable=column.name not in self._never_null) for column in found.columns
+        )
+        return dataclasses.replace(found, columns=columns)
+
+
+def parts_folder(
+    path: str | os.PathLike[str], parts: str | os.PathLike[str] | None, processes: int | None
+) -> Path | None:
+    """Return the folder of parts that is opened. Return None if it is a database.
+
+    Raises:
+        PolicyError: a path and a folder are named, the folder has no manifest, or processes are asked for without parts.
+
+    """
+    if parts is None and is_parts_folder(Path(path)):
+        return Path(path)
+    if parts is None:
+        if processes is not None:
+            raise PolicyError("processes are those that read parts: name the folder, as in parts='folder'")
+        return None
+    if os.fspath(path) != ":memory:":
+        raise PolicyError("name a database or parts='folder', and not both")
+    read_manifest(Path(parts))
+    return Path(parts)
+
+
+def parts_engine(
+    connection: Connection, folder: Path, processes: int | None, policy: Callable[[], Policy]
+) -> PartsEngine:
+    """Return the engine of a folder of parts.
+
+    Args:
+        connection: its head.
+        folder: the folder.
+        processes: number of processes that read parts; by default as many as processors, or parts if they are fewer.
+        policy: returns what is declared now.
+
+    Raises:
+        PolicyError: the folder has no manifest, or the number is no positive one.
+
+    """
+    split = read_manifest(folder)
+    if processes is not None and (not isinstance(processes, int) or processes < 1):
+        raise PolicyError("processes is the number of processes that read parts, as in processes=2")
+    count = min(processes or os.cpu_count() or 1, len(split.parts))
+    with connection.plain() as cursor:
+        ((limit, spill, unsigned),) = cursor.rows(
+            "SELECT current_setting('memory_limit'), current_setting('temp_directory'), "
+            "current_setting('allow_unsigned_extensions')"
+        )
+    home, *_ = connection.main_database()
+    library = native_library() if unsigned else None
+    start = {
+        "home": home,
+        "folder": str(folder),
+        "parts": [dataclasses.asdict(part) for part in split.parts],
+        "memory_limit": _divided(limit, count),
+        "native_library": "" if library is None else str(library),
+    }
+    # two databases do not share a folder for rows that memory does not hold
+    place = f"{spill}-{os.getpid()}-{next(_SPILL_NUMBERS)}" if spill else ""
+    return PartsEngine(
+        connection, folder, split, Pool(count, start, place), lambda found: require_split(found, policy())
+    )
+
+
+def _divided(limit: str, count: int) -> str:
+    """Return a limit of memory for each of several processes.
+
+    >>> _divided("18.6 GiB", 2), _divided("900 bytes", 4)
+    ('9.300 GiB', '225.000 bytes')
+    """
+    found = _LIMIT.fullmatch(limit)
+    return f"{float(found[1]) / count:.3f} {found[2]}" if found else limit
+
+
+def require_split(split: Split, policy: Policy) -> None:
+    """Require that each declared table is in a split, by the unit that the policy says.
+
+    A unit whose rows are in two parts would be bounded twice, and a public table that is split would lack rows.
+
+    Raises:
+        PolicyError: a table is not, or by another unit.
+
+    """
+    for one in policy.tables:
+        if not one.archived:
+            _require_unit(_table(split, one.table), policy)
+    for public in policy.public:
+        if _table(split, public.table).unit_column:
+            raise PolicyError(
+                f"table {public.table!r} is declared public, and was split by a unit: split again with --public"
+            )
+
+
+def _table(split: Split, name: str) -> SplitTable:
+    found = split.table(name)
+    if found is None:
+        raise PolicyError(
+            f"table {name!r} is declared, and is no table of the split: split it together with the others"
+        )
+    return found
+
+
+def _require_unit(table: SplitTable, policy: Policy) -> None:
+    unit = unit_column(policy, table.table)
+    links = tuple((step.columns, step.parent, step.parent_columns) for step in link_steps(policy, table.table))
+    if not table.unit_column:
+        raise PolicyError(
+            f"table {table.table!r} is protected, and every part has all of its rows: split it by {unit!r}"
+        )
+    if folded(table.unit_column) != folded(unit) or _folded(table.links) != _folded(links):
+        raise PolicyError(
+            f"table {table.table!r} was split by {table.unit_column!r}, and its privacy unit is {unit!r} or found by "
+            "other links: split the tables again by the unit that is declared"
+        )
+
+
+def _folded(links: Sequence[tuple[tuple[str, ...], str, tuple[str, ...]]]) -> list[tuple[object, ...]]:
+    return [(tuple(map(folded, columns)), parent, tuple(map(folded, key))) for columns, parent, key in links]
