@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 
 from dpsql.assets import native_library
-from dpsql.engine import DuckDBEngine, Mark
+from dpsql.engine import DuckDBEngine, Engine, Mark
 from dpsql.engine.connection import Connection
 from dpsql.engine.parts.database import PartsEngine
 from dpsql.engine.parts.manifest import Split, SplitTable, is_parts_folder, read_manifest
@@ -63,7 +63,7 @@ def parts_folder(
     """Return the folder of parts that is opened. Return None if it is a database.
 
     Raises:
-        PolicyError: a path and a folder are named, the folder has no manifest, or processes are asked for without parts.
+        PolicyError: a path and a folder are named, the folder has no manifest, or there are processes and no parts.
 
     """
     if parts is None and is_parts_folder(Path(path)):
@@ -76,6 +76,26 @@ def parts_folder(
         raise PolicyError("name a database or parts='folder', and not both")
     read_manifest(Path(parts))
     return Path(parts)
+
+
+def session_engine(
+    connection: Connection, parts: tuple[Path, int | None] | None, policy: Callable[[], Policy]
+) -> tuple[Engine, Callable[[], None]]:
+    """Return the engine of a session, and a function that ends what it began.
+
+    Args:
+        connection: the curator's database, or the head of a folder of parts.
+        parts: the folder and the number of processes, if there is one.
+        policy: returns what is declared now.
+
+    Raises:
+        PolicyError: as `parts_engine`.
+
+    """
+    if parts is None:
+        return database_engine(connection), lambda: None
+    engine = parts_engine(connection, *parts, policy)
+    return engine, engine.close
 
 
 def parts_engine(

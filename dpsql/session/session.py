@@ -19,7 +19,6 @@ import duckdb
 
 from dpsql.assets import native_library
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine import Engine
 from dpsql.engine.age_table import AgeTable
 from dpsql.engine.connection import Connection, LocalConnection
 from dpsql.engine.parts.manifest import HEAD, is_parts_folder
@@ -28,7 +27,7 @@ from dpsql.model.environment import folded
 from dpsql.receipts.result import Result
 from dpsql.release.changed_tables import warnings_now
 from dpsql.session.declare import declare, split_name
-from dpsql.session.engines import database_engine, parts_engine, parts_folder
+from dpsql.session.engines import database_engine, parts_folder, session_engine
 from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner
 from dpsql.session.spilling import open_database
@@ -191,7 +190,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
     ``state_path`` names the state file, as a text or a path; None is a state in memory.
     ``logs_changes=False`` is for a session whose log others read: it is not told where rows changed within a version.
     ``close_database`` is what closes the connection, if that is more than its own ``close``.
-    ``parts`` is a folder of parts, of which the connection is the head, and the number of processes that read them.
+    ``parts`` is a folder whose head the connection is, and the number of processes that read its parts.
     """
 
     def __init__(
@@ -207,11 +206,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._close_database = close_database or connection.close
         opened = LocalConnection(connection, native_library())
         self._access = LazyState(None if state_path is None else named_path(state_path), AgeTable(opened))
-        self._close_processes: Callable[[], None] = lambda: None
-        engine: Engine = database_engine(opened)
-        if parts:
-            of_parts = parts_engine(opened, *parts, lambda: self._access.read().policy())
-            engine, self._close_processes = of_parts, of_parts.close
+        engine, self._close_engine = session_engine(opened, parts, lambda: self._access.read().policy())
         self._runner = StatementRunner(self._access, engine, logs_changes=logs_changes)
 
     def sql(
@@ -311,7 +306,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Close the state file, the sandbox and the database."""
         self._access.close()
         self._runner.sandbox.close()
-        self._close_processes()
+        self._close_engine()
         self._close_database()
 
     def __exit__(
@@ -378,7 +373,7 @@ def connect(
     another folder, whose rights and contents are yours to look after.
 
     Raises:
-        PolicyError: the path is something else, such as an open connection.
+        PolicyError: the path is something else, as an open connection.
 
     """
     if not isinstance(path, str | os.PathLike):

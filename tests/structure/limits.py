@@ -11,7 +11,7 @@ SIZE_LIMITS = {"lines of a file": 400, "lines of a function": 60, "parameters of
 """By the names of ``source_figures.SIZES``."""
 
 TRACE_LIMITS = {
-    "asked first": {"files": 95, "functions": 609, "lines": 3_139, "types": 33},
+    "asked first": {"files": 95, "functions": 610, "lines": 3_142, "types": 33},
     "printed": {"files": 26, "functions": 128, "lines": 512, "types": 6},
     "asked again": {"files": 56, "functions": 266, "lines": 1_203, "types": 21},
 }
