@@ -37,7 +37,7 @@ import dpsql
 from dpsql.bound.formulations import Formulation, chooses_groups
 from dpsql.bound.statement import Bounded
 from dpsql.cascade.reader import CURATOR, Reader
-from dpsql.engine import DuckDBEngine, Sandbox
+from dpsql.engine import Sandbox
 from dpsql.errors import ParseError, SchemaError
 from dpsql.mechanism.registry import choose
 from dpsql.model.estimates import RunningSum
@@ -184,11 +184,11 @@ def _see_nothing(*_: object) -> None:
 class Clinic:
     """The tiny tables behind the planner, with a fixed clock; nothing is charged here."""
 
-    def __init__(self, *declarations: str, rows: str = "") -> None:
-        self.session = new_session(rows)
+    def __init__(self, *declarations: str, rows: str = "", session: dpsql.Session | None = None) -> None:
+        self.session = session or new_session(rows)
         for declaration in declarations:
             self.session.sql(declaration)
-        self.engine = DuckDBEngine(self.session.connection)
+        self.engine = self.session._runner.engine
         self.sandbox = Sandbox()
         policy = self.session._access.read().policy()
         self.environment = dataclasses.replace(
