@@ -21,12 +21,12 @@ from dpsql.bound.statement import Bounded, Statement
 from dpsql.engine.catalog import Mark
 from dpsql.engine.connection import Connection, seconds_left
 from dpsql.engine.database import DuckDBEngine
-from dpsql.engine.parts.manifest import DEFINITIONS, Split, file_digest
+from dpsql.engine.parts.manifest import DEFINITIONS, HEAD, Split, file_digest
 from dpsql.engine.parts.pool import Pool, Task, changed
 from dpsql.engine.parts.process import PROBE
 from dpsql.engine.parts.transaction import PartsTransaction, added_sizes
 from dpsql.engine.transaction import ExactTable
-from dpsql.errors import EngineError, SchemaError
+from dpsql.errors import EngineError, PolicyError
 
 Require = Callable[[Split], None]
 """Raises an error if the policy and a split do not agree on the units of tables."""
@@ -54,25 +54,35 @@ class PartsEngine(DuckDBEngine):
         self._pool.close()
 
     def run_empty(self, queries: Sequence[str], *, listed_keys: pa.Table | None) -> None:
-        """Run queries on empty tables, once the parts are those of the split and the policy agrees with it.
+        """Run queries on empty tables, once head and parts are those of the split.
 
         Raises:
-            SchemaError: a query fails, or the head has other tables than the split.
-            PolicyError: the policy has other units than the split.
+            SchemaError: a query fails.
+            PolicyError: the head has other tables than the split.
             EngineError: a part is another file, or a process has another DuckDB; nothing was charged.
 
         """
-        self._require(self._split)
         self._require_head()
         self._require_parts()
         super().run_empty(queries, listed_keys=listed_keys)
 
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[DuckDBEngine]:
+        """Yield an engine for one plan, if the policy has the units of the split.
+
+        Raises:
+            PolicyError: it has others.
+
+        """
+        self._require(self._split)
+        with super().snapshot() as planning:
+            yield planning
+
     def _require_head(self) -> None:
         name, *_ = self._connection.main_database()
         if self._look_up(DEFINITIONS, [name, name]) != [(self._split.definitions,)]:
-            raise SchemaError(
-                "the head of the folder has other tables or views than its parts.",
-                hint="Split the tables again after a change: parts are never changed in place.",
+            raise PolicyError(
+                f"{HEAD} has other tables or views than the parts beside it: split the tables again after a change"
             )
 
     def _require_parts(self) -> None:
