@@ -245,7 +245,7 @@ def require_no_collation(connection: Connection, source: SplitSource) -> None:
     if column.type == "VARCHAR" and (bad := [one for one in named if folded(one) not in BYTEWISE]):
         raise SplitError(
             f"column {column.name!r} of {source.table} has the collation {bad[0]}: texts that the collation holds "
-            "equal would stand in two parts. Split a table whose unit column has no collation"
+            "equal would be in two parts. Split a table whose unit column has no collation"
         )
 
 

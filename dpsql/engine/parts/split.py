@@ -121,7 +121,7 @@ def _require_split(
     by_name: dict[str, SplitSource] = {}
     for source in (*tables, *public):
         if source.table in by_name:
-            raise SplitError(f"the table {source.table} stands twice in the split")
+            raise SplitError(f"the table {source.table} is twice in the split")
         by_name[source.table] = source
     kinds: dict[str | None, SplitSource] = {}
     for source in tables:
@@ -132,7 +132,7 @@ def _require_split(
         first, second = itertools.islice(kinds.items(), 2)
         raise SplitError(
             f"the unit columns of {first[1].table} and {second[1].table} have different types ({first[0]} and "
-            f"{second[0]}), so one unit would stand in two parts: give both one type"
+            f"{second[0]}), so one unit would be in two parts: give both one type"
         )
 
 

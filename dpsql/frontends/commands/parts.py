@@ -20,7 +20,7 @@ def split(arguments: argparse.Namespace) -> None:
     """
     if arguments.check is not None:
         if arguments.sources or arguments.out is not None:
-            raise PolicyError("--check FOLDER stands alone: dpsql split --check folder")
+            raise PolicyError("--check takes no other arguments: dpsql split --check folder")
         found = check_split(arguments.check)
         print(f"{arguments.check}: no privacy unit is in two of the {len(found.parts)} parts")
         return
