@@ -242,7 +242,7 @@ def require_no_collation(connection: Connection, source: SplitSource) -> None:
     collated = re.search(r' COLLATE "?([^\s()"]+)', column.definition.removeprefix(quote(column.name)))
     named = [collated[1]] if collated else []
     named.append(dict(Catalog(connection).settings())["default_collation"])
-    if column.type == "VARCHAR" and (bad := [one for one in named if folded(one) not in BYTEWISE]):
+    if column.read("")[1] == "VARCHAR" and (bad := [one for one in named if folded(one) not in BYTEWISE]):
         raise SplitError(
             f"column {column.name!r} of {source.table} has the collation {bad[0]}: texts that the collation holds "
             "equal would be in two parts. Split a table whose unit column has no collation"
