@@ -166,3 +166,16 @@ def test_an_order_that_makes_no_sense_is_refused(run: Run, arguments: str, messa
     assert (code, out) == (2, "")
     assert message in error
     assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_an_interrupted_split_leaves_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        # DuckDB's error if a signal comes while it works
+        raise RuntimeError("Query interrupted")
+
+    monkeypatch.setattr("dpsql.engine.parts.split.create_tables", interrupted)
+    before = sorted(Path.cwd().rglob("*"))
+    code, out, error = run("visits.parquet", "--by", "patient_id", "--out", "parts")
+    assert (code, out) == (130, "")
+    assert "interrupted" in error
+    assert sorted(Path.cwd().rglob("*")) == before
