@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -49,17 +49,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
     """Exit code, stdout and stderr of dpsql split, in a folder with files and a database."""
-    shutil.copytree(made, tmp_path / "work")
-    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.chdir(made)
 
     def run(*argv: str) -> tuple[int, str, str]:
         capsys.readouterr()
         code = main(["split", *argv])
         return code, *capsys.readouterr()
 
-    return run
+    yield run
+    shutil.rmtree(made / "parts", ignore_errors=True)
 
 
 def test_files_are_split_and_checked(run: Run) -> None:

@@ -41,9 +41,9 @@ UNITS = {"patients": "id", "visits": "PID", "care.lines": "pid"}
 TABLES = ("patients", "visits", "care.lines")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def clinic() -> Iterator[duckdb.DuckDBPyConnection]:
-    # rows of a clinic with links, public rows and views
+    """Rows of a clinic with links, public rows and views, which no test changes."""
     with duckdb.connect() as connection:
         connection.execute(CLINIC)
         yield connection
@@ -240,10 +240,11 @@ def test_what_cannot_be_split_is_refused_before_anything_is_written(
     assert not (tmp_path / "parts").exists()
 
 
-def test_a_default_collation_is_refused(clinic: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    clinic.execute("SET GLOBAL default_collation = 'nocase'")
-    with pytest.raises(SplitError, match="has the collation nocase"):
-        split_of(clinic, tmp_path / "parts", 2, units={"care.lines": "code"})
+def test_a_default_collation_is_refused(tmp_path: Path) -> None:
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE lines(code VARCHAR); SET GLOBAL default_collation = 'nocase'")
+        with pytest.raises(SplitError, match="has the collation nocase"):
+            split_of(connection, tmp_path / "parts", 2, units={"lines": "code"})
 
 
 @pytest.mark.parametrize("name", ["visits.txt", "visits.csv", "visits.parquet"])
@@ -270,8 +271,10 @@ def test_a_second_split_keeps_the_head_as_a_file(clinic: duckdb.DuckDBPyConnecti
     place = (folder / HEAD).stat().st_ino
     # a split that was killed left it
     (folder / f"rows-{'0' * 16}.duckdb").touch()
-    clinic.execute("INSERT INTO cities VALUES ('Rome'); INSERT INTO patients VALUES (77, 'high', 'n', 1)")
-    split_of(clinic, folder, 2, units=UNITS, links=LINKS, public=["cities"])
+    with duckdb.connect() as later:
+        later.execute(CLINIC)
+        later.execute("INSERT INTO cities VALUES ('Rome'); INSERT INTO patients VALUES (77, 'high', 'n', 1)")
+        split_of(later, folder, 2, units=UNITS, links=LINKS, public=["cities"])
     second = read_manifest(folder)
     assert second.identity != first.identity
     assert second.definitions == first.definitions
