@@ -192,15 +192,12 @@ def file_source(connection: Connection, path: Path, unit_column: str = "") -> Sp
         if not content.read(4).startswith(_MAGIC.get(suffix, b"")):
             raise unreadable
     columns: tuple[tuple[str, str], ...] = ()
+    rows = _file_rows(path, suffix)
     with contextlib.suppress(duckdb.Error), connection.pinned() as cursor:
-        # the types of a CSV file are those of all its rows, so that no row fails later
-        rows = _file_rows(path, suffix, "sample_size = -1")
         columns = tuple(cursor.rows(f"SELECT column_name, column_type FROM (DESCRIBE {rows})"))
     if not columns:
         # outside the handler, so that no text of DuckDB travels along
         raise unreadable
-    types = ", ".join(f"{text_literal(name)}: {text_literal(kind)}" for name, kind in columns)
-    rows = _file_rows(path, suffix, f"types = {{{types}}}")
     place = ("main", path.name[: -len(suffix)])
     return SplitSource(
         identity(place),
@@ -211,12 +208,13 @@ def file_source(connection: Connection, path: Path, unit_column: str = "") -> Sp
     )
 
 
-def _file_rows(path: Path, suffix: str, csv_option: str) -> str:
+def _file_rows(path: Path, suffix: str) -> str:
     # the path of one file, and no pattern
     file = text_literal(re.sub(r"([*?\[])", r"[\1]", str(path.resolve())))
     if suffix == _PARQUET:
         return f"SELECT * FROM read_parquet({file}, hive_partitioning = false)"
-    return f"SELECT * FROM read_csv({file}, hive_partitioning = false, {csv_option})"
+    # the types of a CSV file are those of all its rows, so that no row fails later
+    return f"SELECT * FROM read_csv({file}, hive_partitioning = false, sample_size = -1)"
 
 
 def views_of(connection: Connection) -> tuple[SplitView, ...]:
@@ -242,10 +240,10 @@ def require_no_collation(connection: Connection, source: SplitSource) -> None:
     collated = re.search(r' COLLATE "?([^\s()"]+)', column.definition.removeprefix(quote(column.name)))
     named = [collated[1]] if collated else []
     named.append(dict(Catalog(connection).settings())["default_collation"])
-    if column.type == "VARCHAR" and (bad := [one for one in named if folded(one) not in BYTEWISE]):
+    if column.read("")[1] == "VARCHAR" and (bad := [one for one in named if folded(one) not in BYTEWISE]):
         raise SplitError(
             f"column {column.name!r} of {source.table} has the collation {bad[0]}: texts that the collation holds "
-            "equal would stand in two parts. Split a table whose unit column has no collation"
+            "equal would be in two parts. Split a table whose unit column has no collation"
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,6 @@ from dpsql.engine.parts.manifest import (
     SplitTable,
     file_digest,
     is_parts_folder,
-    read_manifest,
     write_manifest,
 )
 from dpsql.engine.parts.part_rows import numbered_rows, parents_of, unit_type
@@ -45,6 +45,9 @@ from dpsql.engine.parts.sources import (
 )
 from dpsql.engine.parts.unit_part import MOST_PARTS, SplitError, unit_kind
 from dpsql.operations.dialect import quote, text_literal
+
+_OWN_FILE = re.compile(r"(part-[0-9a-f]{8}-[0-9]+|rows-[0-9a-f]{16})\.duckdb(\.wal)?")
+"""Names of files that a split makes, but for head and manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,6 @@ def split_tables(
     sources = (*tables, *public)
     _require_split(connection, tables, public, parts)
     replaced = is_parts_folder(folder)
-    before = read_manifest(folder) if replaced else None
     writing = _Writing(connection, folder, secrets.token_hex(8), sources, parts)
     failed = ""
     with _private_folder(folder) as written:
@@ -100,9 +102,16 @@ def split_tables(
         if failed:
             # outside the handler, so that no text of DuckDB travels along
             raise SplitError(failed)
-    for part in before.parts if before else ():
-        (folder / part.name).unlink(missing_ok=True)
+    _remove_other_files(folder, split)
     return WrittenSplit(split, replaced, tuple(writing.notes))
+
+
+def _remove_other_files(folder: Path, split: Split) -> None:
+    """Remove the parts of earlier splits, and what killed ones left."""
+    names = {part.name for part in split.parts}
+    for path in folder.iterdir():
+        if _OWN_FILE.fullmatch(path.name) and path.name not in names:
+            path.unlink(missing_ok=True)
 
 
 def _require_split(
@@ -121,7 +130,7 @@ def _require_split(
     by_name: dict[str, SplitSource] = {}
     for source in (*tables, *public):
         if source.table in by_name:
-            raise SplitError(f"the table {source.table} stands twice in the split")
+            raise SplitError(f"the table {source.table} is twice in the split")
         by_name[source.table] = source
     kinds: dict[str | None, SplitSource] = {}
     for source in tables:
@@ -132,7 +141,7 @@ def _require_split(
         first, second = itertools.islice(kinds.items(), 2)
         raise SplitError(
             f"the unit columns of {first[1].table} and {second[1].table} have different types ({first[0]} and "
-            f"{second[0]}), so one unit would stand in two parts: give both one type"
+            f"{second[0]}), so one unit would be in two parts: give both one type"
         )
 
 
@@ -182,11 +191,18 @@ class _Writing:
         self._parts = parts
         self._most = dict.fromkeys(self._sources, 0)
         self._kept, self.notes = _kept_keys(sources)
-        self.doing = f"DuckDB could not write into {folder}: is the disk full?"
+        self.doing = self._no_room = f"DuckDB could not write into {folder}: is the disk full?"
 
     def write(self, views: Sequence[SplitView], written: list[Path]) -> Split:
         """Write all files, the manifest last; a new file is added to the list before it is created."""
+        head = self._folder / HEAD
         with self._connection.pinned() as cursor:
+            if is_parts_folder(self._folder):
+                # found out before the rows are read
+                self.doing = f"{head} cannot be written: another program has it open, or it is damaged"
+                cursor.rows(f"ATTACH {text_literal(str(head))} AS dpsql_head_{self._identity}")
+                cursor.rows(f"DETACH dpsql_head_{self._identity}")
+                self.doing = self._no_room
             trial = f"dpsql_trial_{self._identity}"
             working = views_that_work(self._connection, cursor, views, [*self._sources.values()], self._kept, trial)
             names = [".".join(view.place) for view in views if view not in working]
@@ -205,21 +221,30 @@ class _Writing:
                     with self._attached(cursor, path, "part") as part:
                         self._fill(cursor, part, rows, working, number)
                     files.append(PartFile(path.name, file_digest(path)))
-                head = self._folder / HEAD
                 if not is_parts_folder(self._folder):
                     written.append(head)
-                self.doing = f"{head} cannot be written: another program has it open, or it is no DuckDB file"
                 with self._attached(cursor, head, "head") as name:
                     self._fill(cursor, name, rows, working, None)
                     ((definitions,),) = cursor.rows(DEFINITIONS, [name, name])
         scratch.unlink()
         tables = tuple(
-            SplitTable(one.table, one.unit_column, one.links, self._most[one.table]) for one in self._sources.values()
+            SplitTable(one.table, self._unit_column(one), one.links, self._most[one.table])
+            for one in self._sources.values()
         )
         split = Split(self._identity, duckdb.__version__, definitions, tables, tuple(files))
+        written.append(self._folder / f"{MANIFEST}.new")
         write_manifest(self._folder, split)
+        # they are the parts from here on
+        written.clear()
         (self._folder / MANIFEST).chmod(0o600)
         return split
+
+    def _unit_column(self, source: SplitSource) -> str:
+        """Return the unit column as its table spells it."""
+        if not source.unit_column:
+            return ""
+        owner = self._sources[source.links[-1][1]] if source.links else source
+        return owner.column(source.unit_column).name
 
     @contextlib.contextmanager
     def _attached(self, cursor: Cursor, path: Path, role: str) -> Iterator[str]:
@@ -247,7 +272,7 @@ class _Writing:
                         "GROUP BY part)"
                     )
                     self._most[source.table] = int(most)
-        self.doing = f"DuckDB could not write into {self._folder}: is the disk full?"
+        self.doing = self._no_room
 
     def _fill(self, cursor: Cursor, database: str, rows: str, views: Sequence[SplitView], number: int | None) -> None:
         """Create all tables and views of a part, with its rows; or those of the head, if there is no number."""

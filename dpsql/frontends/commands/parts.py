@@ -16,11 +16,22 @@ def split(arguments: argparse.Namespace) -> None:
 
     Raises:
         PolicyError: the split cannot be made, or a folder of parts is not what its manifest says.
+        KeyboardInterrupt: the curator stopped it; nothing that it wrote is left.
 
     """
+    try:
+        _split_or_check(arguments)
+    except RuntimeError as error:
+        # so DuckDB says that Ctrl-C was pressed
+        if str(error) == "Query interrupted":
+            raise KeyboardInterrupt from None
+        raise
+
+
+def _split_or_check(arguments: argparse.Namespace) -> None:
     if arguments.check is not None:
         if arguments.sources or arguments.out is not None:
-            raise PolicyError("--check FOLDER stands alone: dpsql split --check folder")
+            raise PolicyError("--check takes no other arguments: dpsql split --check folder")
         found = check_split(arguments.check)
         print(f"{arguments.check}: no privacy unit is in two of the {len(found.parts)} parts")
         return
