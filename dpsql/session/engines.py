@@ -94,8 +94,8 @@ def session_engine(
     """
     if parts is None:
         return database_engine(connection), lambda: None
-    engine = parts_engine(connection, *parts, policy)
-    return engine, engine.close
+    of_parts = parts_engine(connection, *parts, policy)
+    return of_parts, of_parts.close
 
 
 def parts_engine(
