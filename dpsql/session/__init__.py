@@ -5,7 +5,7 @@ What is named here is what front ends may use: sessions and results, and words f
 
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import MAIN_DATABASE, PINNED, MainDatabase, main_database, stopped_by
-from dpsql.engine.parts.manifest import is_parts_folder
+from dpsql.engine.parts.manifest import HEAD, is_parts_folder
 from dpsql.model.environment import folded
 from dpsql.model.private_query import OPTION_NAMES, OPTIONS_OF_TARGETS, TARGET_OPTIONS
 from dpsql.operations.dialect import quote, shown_call, text_literal
@@ -48,6 +48,7 @@ from dpsql.state import Unit, require
 __all__ = [
     "CURATOR",
     "DECLARATIONS",
+    "HEAD",
     "LOOKS_LIKE",
     "MAIN_DATABASE",
     "OPTIONS_OF_TARGETS",

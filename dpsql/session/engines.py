@@ -15,7 +15,7 @@ from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine, Engine, Mark
 from dpsql.engine.connection import Connection
 from dpsql.engine.parts.database import PartsEngine
-from dpsql.engine.parts.manifest import Split, SplitTable, is_parts_folder, read_manifest
+from dpsql.engine.parts.manifest import HEAD, Split, SplitTable, is_parts_folder, read_manifest
 from dpsql.engine.parts.pool import Pool
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
@@ -68,6 +68,8 @@ def parts_folder(
     """
     if parts is None and is_parts_folder(Path(path)):
         return Path(path)
+    if parts is None and is_head(path):
+        return Path(path).parent
     if parts is None:
         if processes is not None:
             raise PolicyError("processes are those that read parts: name the folder, as in parts='folder'")
@@ -76,6 +78,26 @@ def parts_folder(
         raise PolicyError("name a database or parts='folder', and not both")
     read_manifest(Path(parts))
     return Path(parts)
+
+
+def is_head(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is that of the head of a folder of parts."""
+    return Path(path).name == HEAD and is_parts_folder(Path(path).parent)
+
+
+def require_no_head(connection: Connection) -> None:
+    """Require that the main database is no head: its tables of people are empty.
+
+    Raises:
+        PolicyError: it is one.
+
+    """
+    _, path, _ = connection.main_database()
+    if path is not None and is_head(path):
+        raise PolicyError(
+            "this database is the head of a folder of parts, and its tables of people are empty: open the folder, as "
+            "in dpsql.connect(parts='folder') or dpsql query folder \"SELECT …\""
+        )
 
 
 def session_engine(
@@ -89,10 +111,11 @@ def session_engine(
         policy: returns what is declared now.
 
     Raises:
-        PolicyError: as `parts_engine`.
+        PolicyError: as `parts_engine`, or the database is a head and no folder is named.
 
     """
     if parts is None:
+        require_no_head(connection)
         return database_engine(connection), lambda: None
     of_parts = parts_engine(connection, *parts, policy)
     return of_parts, of_parts.close

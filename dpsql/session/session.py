@@ -27,7 +27,7 @@ from dpsql.model.environment import folded
 from dpsql.receipts.result import Result
 from dpsql.release.changed_tables import warnings_now
 from dpsql.session.declare import declare, split_name
-from dpsql.session.engines import database_engine, parts_folder, session_engine
+from dpsql.session.engines import database_engine, parts_folder, require_no_head, session_engine
 from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner
 from dpsql.session.spilling import open_database
@@ -331,6 +331,7 @@ def table_identity(session: Session, name: str) -> str | None:
 
 def sql_on(connection: Connection, state_path: Path | None) -> Callable[[str], Result]:
     """``Session.sql``, of the curator, on a database that is reached otherwise than in this process."""
+    require_no_head(connection)
     runner = StatementRunner(LazyState(state_path, AgeTable(connection)), database_engine(connection))
     return lambda text: runner.run(text, None, {}, reader=CURATOR, timeout_seconds=None)
 

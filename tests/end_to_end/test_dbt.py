@@ -18,9 +18,11 @@ from typing import Any
 import duckdb
 import pytest
 
+import dpsql
 from dpsql.frontends.cli import main
 from dpsql.frontends.dbt.project import PACKAGE, write_project_files
 from tests.documents.page_numbers import check_listed
+from tests.parts import split_of
 
 ROOT = Path(__file__).parents[2]
 STEPS = Path(__file__).with_name("dbt_steps.py")
@@ -377,3 +379,42 @@ def _without_numbers(text: str) -> list[str]:
         if not line.startswith("| ") or "city" in line
     ]
     return [re.sub(r"[ -]*\|[ -]*", "|", row) for row in rows if row]
+
+
+PARTS_PROFILE = """clinic:
+  target: dev
+  outputs:
+    dev: {{type: duckdb, path: models.duckdb, plugins: [{{module: dpsql.frontends.dbt.plugin, config: {{parts: {}}}}}]}}
+"""
+PARTS_PROJECT = "name: clinic\nversion: '1.0'\nprofile: clinic\nflags: {send_anonymous_usage_stats: false}\n"
+PARTS_SOURCE = """sources:
+  - {name: clinic, database: head, schema: main, tables: [{name: raw_visits, meta: {dp: {unit: patient,
+      privacy_unit_column: patient_id, max_groups_contributed: 2, units: {patient: {epsilon_budget: 3,
+      delta_budget: 1e-6}}}}}]}
+"""
+
+
+@pytest.mark.long
+def test_a_private_model_of_a_table_in_parts(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    (folder / "models").mkdir(parents=True)
+    (folder / "dbt_packages").mkdir()
+    (folder / "dbt_packages" / "dpsql").symlink_to(PACKAGE)
+    (folder / "packages.yml").write_text(f"packages:\n  - local: {json.dumps(str(PACKAGE))}\n", encoding="utf-8")
+    (folder / "dbt_project.yml").write_text(PARTS_PROJECT, encoding="utf-8")
+    (folder / "profiles.yml").write_text(PARTS_PROFILE.format("parts"), encoding="utf-8")
+    (folder / "models" / "schema.yml").write_text(PARTS_SOURCE, encoding="utf-8")
+    (folder / "models" / "by_city.sql").write_text(
+        "{{ config(materialized='private_table', rho=0.02) }} select city, count(*) as n "
+        "from {{ source('clinic', 'raw_visits') }} group by city",
+        encoding="utf-8",
+    )
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE raw_visits AS FROM '{ROOT / 'sample_data' / 'clinic' / 'visits.parquet'}'")
+        split_of(connection, folder / "parts", 3, units={"raw_visits": "patient_id"})
+    found = run(folder, ["run"])
+    assert found.steps[0]["success"], found.printed(0)
+    with duckdb.connect(str(folder / "models.duckdb")) as connection:
+        assert connection.sql("SELECT count(*), min(n) FROM by_city").fetchall()[0] > (2, 100)
+    with dpsql.connect(parts=folder / "parts") as session:
+        assert session.sql("FROM dp_budget()").arrow().column("rho_spent").to_pylist() == [0.02]

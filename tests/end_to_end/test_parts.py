@@ -19,9 +19,10 @@ import pytest
 import dpsql
 from dpsql.engine.parts import database
 from dpsql.engine.parts.database import PartsEngine
-from dpsql.engine.parts.manifest import read_manifest
+from dpsql.engine.parts.manifest import HEAD, read_manifest
 from dpsql.engine.parts.pool import Pool
 from dpsql.engine.parts.transaction import PartsTransaction
+from dpsql.frontends.cli import main
 from dpsql.state import Ledger
 from tests.noise_sources import silence
 from tests.parts import split_of
@@ -322,3 +323,18 @@ def test_connect_says_what_it_takes(named: dict[str, Any], match: str) -> None:
 def test_a_number_of_processes_is_positive(folder: Path) -> None:
     with pytest.raises(dpsql.PolicyError, match="processes=2"):
         dpsql.connect(parts=folder, processes=0)
+
+
+def test_a_head_is_never_asked_without_its_parts(folder: Path) -> None:
+    """Its tables of people are empty, and stored answers of no rows would cost as much as those of all."""
+    with dpsql.connect(folder / HEAD) as session:
+        session.sql(PROTECTED)
+        assert len(session.sql(ASKED, rho=1.0, delta=1e-6).fetchall()) == 3
+    with duckdb.connect(folder / HEAD) as connection, pytest.raises(dpsql.PolicyError, match="the head of a folder"):
+        dpsql.Session(connection, None)
+
+
+def test_the_command_line_takes_the_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["query", str(folder), PROTECTED]) == 0
+    assert main(["query", str(folder), ASKED, "--rho", "1", "--delta", "1e-6", "--format", "csv"]) == 0
+    assert capsys.readouterr().out.count("\n") >= 4

@@ -1,7 +1,7 @@
 """The dbt-duckdb plugin: what the macros of the dbt package call, in dbt's own process and on dbt's own database.
 
 In a profile: ``plugins: [{module: dpsql.frontends.dbt.plugin}]``, with ``config: {state: …}`` where the state file is
-not ``<database>.dpsql``.
+not ``<database>.dpsql``, and ``config: {parts: folder}`` where private tables are in parts.
 
 A macro calls ``adapter.store_relation('dpsql', …, config=call)``, the one way that dbt-duckdb has from a macro to a
 plugin, and finds what comes of it in ``call``. So the bounded SQL and the exact values stay in this process, and dbt
@@ -41,7 +41,19 @@ from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError
 from dpsql.frontends.dbt.declarations import declarations, deferred
 from dpsql.frontends.dbt.log_line import log_line
 from dpsql.frontends.dbt.model_options import model_options
-from dpsql.session import LOOKS_LIKE, Receipt, Rehearsal, Session, as_record, is_select, state_beside, table_identity
+from dpsql.session import (
+    HEAD,
+    LOOKS_LIKE,
+    Receipt,
+    Rehearsal,
+    Session,
+    as_record,
+    is_parts_folder,
+    is_select,
+    open_database,
+    state_beside,
+    table_identity,
+)
 
 NAME = "dpsql"
 MATERIALIZATION = "private_table"
@@ -73,11 +85,13 @@ class Plugin(BasePlugin):
         """Read the configuration; dbt-duckdb calls this once.
 
         Raises:
-            DbtRuntimeError: there is no file beside which the state could stand, and none is named.
+            DbtRuntimeError: there is no file beside which the state could stand, and none is named; or the folder of
+                parts is none.
 
         """
         self.name = NAME  # whatever the profile calls it, the macros call it this
-        self._state = _state_path(self.creds, plugin_config)
+        self._parts = _parts_folder(plugin_config)
+        self._state = _state_path(self.creds, plugin_config, self._parts)
         self._declaring = threading.Lock()
         self._jobs: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "plan": self._plan,
@@ -172,7 +186,13 @@ class Plugin(BasePlugin):
         return {"half_width": float(half_widths[column])}
 
     def _session(self) -> Session:
-        """Return a session on a connection of its own to dbt's database: it sees the committed rows."""
+        """Return a session on a connection of its own to dbt's database, or on a folder of parts.
+
+        It sees the committed rows.
+        """
+        if self._parts:
+            head, close = open_database(str(self._parts / HEAD), self._state)
+            return Session(head, self._state, logs_changes=False, close_database=close, parts=(self._parts, None))
         # what dbt prints may be read by those who must not know of rows
         return Session(_connection().cursor(), self._state, logs_changes=False)
 
@@ -223,13 +243,22 @@ def _told_to_dbt() -> Iterator[None]:
     raise DbtRuntimeError(message)
 
 
-def _state_path(creds: Any, plugin_config: Mapping[str, Any]) -> Path:
+def _parts_folder(plugin_config: Mapping[str, Any]) -> Path | None:
+    given = plugin_config.get("parts")
+    if given is None:
+        return None
+    if not is_parts_folder(Path(str(given))):
+        raise DbtRuntimeError(f"parts: {given} in the profile is no folder of parts, which dpsql split writes")
+    return Path(str(given))
+
+
+def _state_path(creds: Any, plugin_config: Mapping[str, Any], parts: Path | None) -> Path:
     given = plugin_config.get("state")
     if given is not None:
         return Path(str(given))
     remote = creds is not None and ("://" in creds.path or creds.path.startswith("md:"))
     with _told_to_dbt():
-        path = None if creds is None or remote else state_beside(creds.path)
+        path = state_beside(parts) if parts else None if creds is None or remote else state_beside(creds.path)
     if path is None:
         raise DbtRuntimeError(
             "dpsql keeps policy, budget and releases in a file beside the database, and this one is not a file: name "
