@@ -24,6 +24,7 @@ from dpsql.errors import EngineError
 
 _ATTEMPTS = 5
 """Processes that may die on one task; then the reading fails."""
+_WAIT_SECONDS = 0.05
 _MAIN = "import sys; sys.path[:] = sys.argv[1:]; from dpsql.engine.parts.process import main; main()"
 
 Header = dict[str, Any]
@@ -77,6 +78,8 @@ class _Process:
             [sys.executable, "-c", _MAIN, *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # a library may print values of rows
+            stderr=subprocess.DEVNULL,
             # an interrupt at the keyboard is for the program that began it
             start_new_session=True,
         )
@@ -103,13 +106,26 @@ class _Reading:
         self._asking: set[_Process] = set()
 
     @contextlib.contextmanager
-    def asking(self, process: _Process) -> Iterator[None]:
-        """Let ``stop`` end a process while it answers."""
-        self._asking.add(process)
+    def turn(self, process: _Process) -> Iterator[None]:
+        """Wait for the turn to ask a process; ``stop`` ends the wait, or the process while it answers.
+
+        Raises:
+            EngineError: the tasks were stopped.
+
+        """
+        while not process.turn.acquire(timeout=_WAIT_SECONDS):
+            self._go_on()
         try:
+            self._asking.add(process)
+            self._go_on()
             yield
         finally:
             self._asking.discard(process)
+            process.turn.release()
+
+    def _go_on(self) -> None:
+        if self.is_stopped:
+            raise EngineError("the processes that read parts were stopped", withheld=False)
 
     def stop(self) -> None:
         """End what runs, and let nothing more begin."""
@@ -196,16 +212,13 @@ class Pool:
     @staticmethod
     def _answer(process: _Process, task: Task, reading: _Reading, *, charged: bool) -> tuple[Header, list[pa.Table]]:
         for _ in range(_ATTEMPTS):
-            with process.turn:
-                if reading.is_stopped:
-                    break
-                with reading.asking(process), contextlib.suppress(_DiedError):
-                    header, tables = process.ask(task)
-                    if header.get("failure") == CHANGED:
-                        raise changed(task.part, charged=charged)
-                    if "failure" in header:
-                        raise EngineError("a part could not be read", charged=charged)
-                    return header, tables
+            with contextlib.suppress(_DiedError), reading.turn(process):
+                header, tables = process.ask(task)
+                if header.get("failure") == CHANGED:
+                    raise changed(task.part, charged=charged)
+                if "failure" in header:
+                    raise EngineError("a part could not be read", charged=charged)
+                return header, tables
         raise EngineError("the processes that read parts ended", withheld=False, charged=charged)
 
 
