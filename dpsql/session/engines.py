@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -23,7 +22,6 @@ from dpsql.plan.environment.links import link_steps, unit_column
 from dpsql.state import Policy
 
 _LIMIT = re.compile(r"([\d.]+) ([KMGT]?i?B|bytes)")
-_SPILL_NUMBERS = itertools.count()
 
 
 def database_engine(connection: Connection | duckdb.DuckDBPyConnection) -> DuckDBEngine:
@@ -154,11 +152,8 @@ def parts_engine(
         "memory_limit": _divided(limit, count),
         "native_library": "" if library is None else str(library),
     }
-    # two databases do not share a folder for rows that memory does not hold
-    place = f"{spill}-{os.getpid()}-{next(_SPILL_NUMBERS)}" if spill else ""
-    return PartsEngine(
-        connection, folder, split, Pool(count, start, place), lambda found: require_split(found, policy())
-    )
+    pool = Pool(count, start, Path(spill) if spill else None)
+    return PartsEngine(connection, folder, split, pool, lambda found: require_split(found, policy()))
 
 
 def _divided(limit: str, count: int) -> str:

@@ -179,6 +179,8 @@ def test_a_process_that_dies_changes_nothing(kills: int, tmp_path: Path) -> None
             spent.append(session._access.read().ledger.spent("patient").rho_nano)
     assert all(one == found[0] for one in found[1:])
     assert len({after - before for before, after in itertools.pairwise(spent)}) == 1
+    left = [path.name for path in (tmp_path / "folder").iterdir() if path.suffix != ".duckdb"]
+    assert sorted(left) == ["head.duckdb.dpsql", "head.duckdb.dpsql-locks", "parts.json"]
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ process makes these tables anew, by the same texts and salts, and has the same r
 from __future__ import annotations
 
 import contextlib
+import secrets
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -53,9 +56,10 @@ class _DiedError(Exception):
 class _Process:
     """A process with one request at a time; it begins with its first request."""
 
-    def __init__(self, start: Header) -> None:
+    def __init__(self, start: Header, spilled: Path | None) -> None:
         self.turn = threading.Lock()
-        self._start = start
+        self._start = {**start, "temp_directory": "" if spilled is None else str(spilled)}
+        self._spilled = spilled
         self._running: list[subprocess.Popen[bytes]] = []
 
     def ask(self, task: Task) -> tuple[Header, list[pa.Table]]:
@@ -74,6 +78,8 @@ class _Process:
         raise _DiedError
 
     def _begin(self) -> subprocess.Popen[bytes]:
+        if self._spilled:
+            self._spilled.parent.mkdir(parents=True, exist_ok=True)
         running = subprocess.Popen(  # noqa: S603 — this program and a constant text
             [sys.executable, "-c", _MAIN, *sys.path],
             stdin=subprocess.PIPE,
@@ -95,6 +101,8 @@ class _Process:
                 with contextlib.suppress(OSError):
                     cast("BinaryIO", stream).close()
             running.wait()
+            if self._spilled:
+                shutil.rmtree(self._spilled, ignore_errors=True)
         self._running.clear()
 
 
@@ -140,21 +148,24 @@ class Pool:
     Args:
         count: number of processes.
         start: what a process is told first (`process.Reader`), but its place on disk.
-        temp_directory: beginning of the folders in which processes put rows that memory does not hold.
+        spill: folder in which each process has a folder for rows that memory does not hold; None for no such rows.
 
     """
 
-    def __init__(self, count: int, start: Header, temp_directory: str) -> None:
-        self._processes = [
-            _Process({**start, "temp_directory": f"{temp_directory}-part-{place}" if temp_directory else ""})
-            for place in range(count)
-        ]
+    def __init__(self, count: int, start: Header, spill: Path | None) -> None:
+        # two databases do not share a folder
+        name = secrets.token_hex(4)
+        self._processes = [_Process(start, spill and spill / f"part-{name}-{place}") for place in range(count)]
+        self._made_spill = spill if spill and not spill.exists() else None
         self._ended = weakref.finalize(self, _kill_all, self._processes)
 
     def close(self) -> None:
         """End all processes."""
         self._ended()
         _kill_all(self._processes)
+        if self._made_spill:
+            with contextlib.suppress(OSError):
+                self._made_spill.rmdir()
 
     def facts(self) -> list[Header]:
         """Return what each process says of its DuckDB.
