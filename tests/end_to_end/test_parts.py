@@ -84,7 +84,7 @@ QUESTIONS = {
     "other group": WITH.format("other_group = 'rest'") + " city, count(*) AS n FROM visits GROUP BY city",
 }
 BY_TARGET = "target_relative_error"
-SMALL, LARGE = (20_000, 1_000), (100_000, 5_000)
+SMALL, LARGE = (8_000, 400), (100_000, 5_000)
 SECONDS = 60.0
 
 

@@ -11,6 +11,8 @@ import dpsql
 from tests.parts import split_of
 from tests.sql.golden_records import POLICY, TABLES, Clinic, Record, records
 
+pytestmark = pytest.mark.thorough
+
 RECORDS = [record for record in records() if record.directive == "exact"]
 UNITS = dict.fromkeys(("visits", "bills", "stays", "meals"), "patient_id")
 LINKS = {"meals": [(("stay_id",), "main.stays", ("stay_id",))]}

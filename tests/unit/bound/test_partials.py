@@ -181,6 +181,7 @@ def _check_neighbours(laboratory: Laboratory, case: Case) -> None:
 _WITH_A_UNIT = st.one_of(cases(), normed_cases()).filter(lambda case: case.removed is not None)
 
 
+@pytest.mark.thorough
 @settings(_SHORT, max_examples=40)
 @given(case=_WITH_A_UNIT)
 def test_a_unit_moves_what_parts_have_by_no_more_than_the_receipt_says(laboratory: Laboratory, case: Case) -> None:
