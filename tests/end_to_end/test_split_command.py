@@ -78,13 +78,24 @@ def test_files_are_split_and_checked(run: Run) -> None:
     assert (code, error) == (0, "")
     assert out.splitlines() == [
         "main.visits, main.patients, main.cities in 3 parts: parts",
-        "declare the privacy unit and each table:",
+        "declare the privacy unit (choose its name and budget) and each table:",
         "  dpsql query parts \"CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)\"",
         "  dpsql query parts \"CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id')\"",
+        "  dpsql query parts \"CALL dp_protect('patients', unit := 'patient', privacy_unit_column := 'patient_id')\"",
+        "  dpsql query parts \"CALL dp_public('cities')\"",
     ]
     assert run("--check", "parts") == (0, "parts: no privacy unit is in two of the 3 parts\n", "")
     assert state_beside("parts") == Path.cwd() / "parts" / f"{HEAD}.dpsql"
-    code, out, error = run("visits.parquet", "--by", "visits=patient_id", "--parts", "2", "--out", "parts")
+    again = ("visits.parquet", "--by", "visits=patient_id", "--parts", "1", "--out", "parts")
+    code, out, error = run(*again)
+    assert out.splitlines()[:3] == [
+        "main.visits in 1 part: parts",
+        "no longer in parts: main.patients, main.cities; if one of them is declared, all questions fail",
+        "declare the privacy unit (choose its name and budget) and each table:",
+    ]
+    with dpsql.connect("parts") as session:
+        session.sql(DECLARATIONS[0])
+    code, out, error = run(*again)
     assert out.splitlines()[1:] == [
         "declare the new version of each table whose rows changed:",
         "  dpsql query parts \"CALL dp_new_version('visits')\"",
@@ -157,6 +168,7 @@ def test_named_tables_of_a_database_are_split(run: Run) -> None:
         ("nothing.parquet --by patient_id --out parts", "does not exist"),
         ("visits.parquet --unit patient --by patient_id --out parts", "are for a DuckDB database"),
         ("--check none", "no folder of parts"),
+        ("--check clinic.duckdb", "is a file"),
         ("--check none --out parts", "takes no other arguments"),
     ],
 )

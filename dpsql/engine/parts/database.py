@@ -21,7 +21,7 @@ from dpsql.bound.statement import Bounded, Statement
 from dpsql.engine.catalog import Mark
 from dpsql.engine.connection import Connection, seconds_left
 from dpsql.engine.database import DuckDBEngine
-from dpsql.engine.parts.manifest import DEFINITIONS, HEAD, Split, file_digest
+from dpsql.engine.parts.manifest import DEFINITIONS, HEAD, Split, file_digest, read_manifest
 from dpsql.engine.parts.pool import Pool, Task, changed
 from dpsql.engine.parts.process import PROBE
 from dpsql.engine.parts.transaction import PartsTransaction, added_sizes
@@ -71,9 +71,13 @@ class PartsEngine(DuckDBEngine):
         """Yield an engine for one plan, if the policy has the units of the split.
 
         Raises:
-            PolicyError: it has others.
+            PolicyError: it has others, or the folder has another split by now.
 
         """
+        if read_manifest(self._folder).identity != self._split.identity:
+            raise PolicyError(
+                "the folder of parts was split again after it was opened: open it again (a server: start it again)"
+            )
         self._require(self._split)
         with super().snapshot() as planning:
             yield planning
@@ -82,7 +86,8 @@ class PartsEngine(DuckDBEngine):
         name, *_ = self._connection.main_database()
         if self._look_up(DEFINITIONS, [name, name]) != [(self._split.definitions,)]:
             raise PolicyError(
-                f"{HEAD} has other tables or views than the parts beside it: split the tables again after a change"
+                f"{HEAD} has other tables or views than the parts beside it: drop what was added to it, or split the "
+                "tables again"
             )
 
     def _require_parts(self) -> None:
