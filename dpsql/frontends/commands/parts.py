@@ -36,7 +36,7 @@ def _split_or_check(arguments: argparse.Namespace) -> None:
         print(f"{arguments.check}: no privacy unit is in two of the {len(found.parts)} parts")
         return
     if arguments.out is None:
-        raise PolicyError("--out FOLDER is missing: where the parts are written")
+        raise PolicyError("--out FOLDER is missing: dpsql split visits.parquet --by patient_id --out folder")
     report = make_split(
         SplitOrder(
             tuple(arguments.sources),
@@ -56,6 +56,11 @@ def _lines(report: SplitReport, folder: Path) -> list[str]:
     written = report.written
     names = ", ".join(table.table for table in written.split.tables)
     lines = [f"left out, though declared: {', '.join(report.left_out)}"] if report.left_out else []
+    if report.unused_state is not None:
+        lines.append(
+            f"{report.unused_state} has a budget for tables of this database: if you declare these people again, they "
+            "have a second budget. To keep theirs, split without --table"
+        )
     lines += written.notes
     number = len(written.split.parts)
     lines.append(f"{names} in {number} {'part' if number == 1 else 'parts'}: {folder}")
@@ -74,11 +79,11 @@ def _next_steps(report: SplitReport, folder: Path) -> list[str]:
         return ["declare the new version of each table whose rows changed:", *_commands(folder, calls)]
     if report.state is not None:
         place = shlex.quote(str(folder / "head.duckdb.dpsql"))
-        copied = f"  cp {shlex.quote(str(report.state))} {place}"
         return [
-            "the rows keep their budget: take the state file along, accept it, and ask the folder alone from now on:",
-            copied,
+            "the rows keep their budget: move the state file (a copy is a second budget), and accept it:",
+            f"  mv {shlex.quote(str(report.state))} {place}",
             *_commands(folder, ["CALL dp_accept_state()"]),
+            f"ask the folder alone from now on; a later split of the database takes --state {place}",
         ]
     calls = ["CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)"]
     for table, column in tables:
