@@ -269,6 +269,14 @@ def test_tables_of_the_head_are_those_of_the_split(folder: Path) -> None:
         assert price_of_failure(session, dpsql.PolicyError, "other tables or views than the parts") == 0
 
 
+def test_rows_that_are_added_to_the_head_are_refused(folder: Path) -> None:
+    """No question would read them, even after a new version."""
+    with dpsql.connect(parts=folder) as session:
+        session.sql(PROTECTED)
+        session.connection.execute("INSERT INTO visits (patient) VALUES (1)")
+        assert price_of_failure(session, dpsql.PolicyError, "main.visits of head.duckdb has rows") == 0
+
+
 def test_processes_of_another_duckdb_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "PROBE", "SELECT 'v0.9', hash(hash(8))::VARCHAR")
     with dpsql.connect(parts=folder) as session:

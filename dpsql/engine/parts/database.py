@@ -27,6 +27,7 @@ from dpsql.engine.parts.process import PROBE
 from dpsql.engine.parts.transaction import PartsTransaction, added_sizes
 from dpsql.engine.transaction import ExactTable
 from dpsql.errors import EngineError, PolicyError
+from dpsql.operations.dialect import quote, text_literal
 
 Require = Callable[[Split], None]
 """Raises an error if the policy and a split do not agree on the units of tables."""
@@ -58,7 +59,7 @@ class PartsEngine(DuckDBEngine):
 
         Raises:
             SchemaError: a query fails.
-            PolicyError: the head has other tables than the split.
+            PolicyError: the head has other tables than the split, or rows of units.
             EngineError: a part is another file, or a process has another DuckDB; nothing was charged.
 
         """
@@ -88,6 +89,16 @@ class PartsEngine(DuckDBEngine):
             raise PolicyError(
                 f"{HEAD} has other tables or views than the parts beside it: drop what was added to it, or split the "
                 "tables again"
+            )
+        firsts = [
+            f"(SELECT {text_literal(one.table)} FROM {quote(name)}.{one.table} LIMIT 1)"
+            for one in self._split.tables
+            if one.unit_column
+        ]
+        if filled := self._look_up(" UNION ALL ".join(firsts)):
+            raise PolicyError(
+                f"the table {filled[0][0]} of {HEAD} has rows, and no question reads them: delete them there, change "
+                "the source, and split it again"
             )
 
     def _require_parts(self) -> None:
