@@ -65,7 +65,7 @@ def add_privacy(parser: argparse.ArgumentParser) -> None:
 
 
 DATABASE = (
-    argument("database", type=Path, metavar="DB", help="a DuckDB file; it is opened read-only"),
+    argument("database", type=Path, metavar="DB", help="a DuckDB file or a folder of parts; it is opened read-only"),
     argument(
         "--state", type=Path, metavar="FILE", help="state file with policy, ledger and releases (default: DB.dpsql)"
     ),

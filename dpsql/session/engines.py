@@ -14,7 +14,7 @@ from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine, Engine, Mark
 from dpsql.engine.connection import Connection
 from dpsql.engine.parts.database import PartsEngine
-from dpsql.engine.parts.manifest import HEAD, Split, SplitTable, is_parts_folder, read_manifest
+from dpsql.engine.parts.manifest import HEAD, Split, SplitTable, Step, is_parts_folder, read_manifest
 from dpsql.engine.parts.pool import Pool
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
@@ -83,14 +83,26 @@ def is_head(path: str | os.PathLike[str]) -> bool:
     return Path(path).name == HEAD and is_parts_folder(Path(path).parent)
 
 
+def _is_part(path: Path) -> bool:
+    """Return whether a path is that of a part in a folder of parts."""
+    if not is_parts_folder(path.parent):
+        return False
+    return any(part.name == path.name for part in read_manifest(path.parent).parts)
+
+
 def require_no_head(connection: Connection) -> None:
-    """Require that the main database is no head: its tables of people are empty.
+    """Require that the main database is no head, whose tables of people are empty, and no part.
 
     Raises:
-        PolicyError: it is one.
+        PolicyError: it is one of these.
 
     """
     _, path, _ = connection.main_database()
+    if path is not None and _is_part(Path(path)):
+        raise PolicyError(
+            "this database is one part of a folder of parts, and has a part of the people alone: open the folder, as "
+            "in dpsql.connect(parts='folder') or dpsql query folder \"SELECT …\""
+        )
     if path is not None and is_head(path):
         raise PolicyError(
             "this database is the head of a folder of parts, and its tables of people are empty: open the folder, as "
@@ -189,7 +201,8 @@ def _table(split: Split, name: str) -> SplitTable:
     found = split.table(name)
     if found is None:
         raise PolicyError(
-            f"table {name!r} is declared, and is no table of the split: split it together with the others"
+            f"table {name!r} is declared, and is no table of the split: split it together with the others, or take its "
+            "declaration back"
         )
     return found
 
@@ -203,10 +216,20 @@ def _require_unit(table: SplitTable, policy: Policy) -> None:
         )
     if folded(table.unit_column) != folded(unit) or _folded(table.links) != _folded(links):
         raise PolicyError(
-            f"table {table.table!r} was split by {table.unit_column!r}, and its privacy unit is {unit!r} or found by "
-            "other links: split the tables again by the unit that is declared"
+            f"table {table.table!r} was split by {_path_to_unit(table.unit_column, table.links)}, and is declared by "
+            f"{_path_to_unit(unit, links)}: declare what was split, or split the tables again by what is declared"
         )
 
 
-def _folded(links: Sequence[tuple[tuple[str, ...], str, tuple[str, ...]]]) -> list[tuple[object, ...]]:
+def _path_to_unit(unit: str, links: Sequence[Step]) -> str:
+    """Return a unit column with the tables that links go through.
+
+    >>> _path_to_unit("customer_id", [(("order_no",), "main.orders", ("no",))])
+    "'customer_id' through main.orders"
+    """
+    through = ", ".join(parent for _, parent, _ in links)
+    return f"{unit!r} through {through}" if links else repr(unit)
+
+
+def _folded(links: Sequence[Step]) -> list[tuple[object, ...]]:
     return [(tuple(map(folded, columns)), parent, tuple(map(folded, key))) for columns, parent, key in links]

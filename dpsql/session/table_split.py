@@ -66,12 +66,14 @@ class SplitReport:
         written: the split.
         left_out: canonical names of declared tables that are not in it.
         state: the state file whose declarations were followed; None if there was none.
+        unused_state: the state file beside the database, if its declarations were not followed.
 
     """
 
     written: WrittenSplit
     left_out: tuple[str, ...] = ()
     state: Path | None = None
+    unused_state: Path | None = None
 
 
 def make_split(order: SplitOrder) -> SplitReport:
@@ -157,7 +159,9 @@ def _split_named(connection: Connection, order: SplitOrder) -> SplitReport:
         raise SplitError("--state and --unit are for a split by declarations, which names no --table")
     sources = [table_source(connection, split_name(name)) for name in order.tables]
     public = [table_source(connection, split_name(name)) for name in order.public]
-    return _written(connection, order, _with_units(sources, order.by), public, views_of(connection))
+    report = _written(connection, order, _with_units(sources, order.by), public, views_of(connection))
+    beside = state_beside(order.sources[0])
+    return SplitReport(report.written, unused_state=beside if beside is not None and beside.is_file() else None)
 
 
 def _split_declared(connection: Connection, order: SplitOrder) -> SplitReport:

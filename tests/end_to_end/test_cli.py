@@ -280,7 +280,7 @@ def failures(database: str) -> list[tuple[Sequence[str], int, str]]:
         (("explain", f"{folder}/nowhere.duckdb", COUNTS), 1, "does not exist"),
         (("budget", f"{folder}/nowhere.duckdb"), 1, "does not exist"),
         (("query", ":memory:", COUNTS), 1, "does not exist"),
-        (("policy", folder), 1, "is not a file"),
+        (("policy", folder), 1, "a folder without parts.json"),
         (("query", f"{database}.dpsql", COUNTS), 1, "not a DuckDB database"),
         (("query", database, COUNTS, "--state", database), 1, "clinic.duckdb"),
         (("releases", database, "--state", f"{folder}/nowhere.state"), 1, "no state file"),

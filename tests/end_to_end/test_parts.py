@@ -19,7 +19,7 @@ import pytest
 import dpsql
 from dpsql.engine.parts import database
 from dpsql.engine.parts.database import PartsEngine
-from dpsql.engine.parts.manifest import HEAD, read_manifest
+from dpsql.engine.parts.manifest import HEAD, MANIFEST, read_manifest
 from dpsql.engine.parts.pool import Pool
 from dpsql.engine.parts.transaction import PartsTransaction
 from dpsql.frontends.cli import main
@@ -243,7 +243,7 @@ def test_a_part_that_changes_after_the_charge_shows_nothing(folder: Path, monkey
     [
         (
             "CALL dp_protect('visits', privacy_unit_column := 'code', epsilon_budget := 9, delta_budget := 1e-4)",
-            "was split",
+            "was split by 'patient', and is declared by 'code'",
         ),
         (
             "CALL dp_protect('cities', privacy_unit_column := 'city', epsilon_budget := 9, delta_budget := 1e-4)",
@@ -269,6 +269,14 @@ def test_tables_of_the_head_are_those_of_the_split(folder: Path) -> None:
         session.sql(PROTECTED)
         session.connection.execute("ALTER TABLE visits ADD COLUMN later INTEGER")
         assert price_of_failure(session, dpsql.PolicyError, "other tables or views than the parts") == 0
+
+
+def test_rows_that_are_added_to_the_head_are_refused(folder: Path) -> None:
+    """No question would read them, even after a new version."""
+    with dpsql.connect(parts=folder) as session:
+        session.sql(PROTECTED)
+        session.connection.execute("INSERT INTO visits (patient) VALUES (1)")
+        assert price_of_failure(session, dpsql.PolicyError, "main.visits of head.duckdb has rows") == 0
 
 
 def test_processes_of_another_duckdb_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,6 +321,7 @@ def test_a_new_split_asks_for_a_new_version(folder: Path) -> None:
     ("named", "match"),
     [
         ({"parts": "nowhere"}, "no folder of parts"),
+        ({"parts": __file__}, "is a file"),
         ({"path": "a.duckdb", "parts": "b"}, "not both"),
         ({"processes": 2}, "name the folder"),
     ],
@@ -334,6 +343,25 @@ def test_a_head_is_never_asked_without_its_parts(folder: Path) -> None:
         assert len(session.sql(ASKED, rho=1.0, delta=1e-6).fetchall()) == 3
     with duckdb.connect(folder / HEAD) as connection, pytest.raises(dpsql.PolicyError, match="the head of a folder"):
         dpsql.Session(connection, None)
+
+
+def test_a_part_is_never_asked_alone(folder: Path) -> None:
+    """People would have a second budget in it."""
+    with pytest.raises(dpsql.PolicyError, match="one part of a folder"):
+        dpsql.connect(folder / read_manifest(folder).parts[0].name)
+
+
+def test_the_shell_takes_no_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["shell", str(folder)]) != 0
+    assert f"dpsql query {folder}" in capsys.readouterr().err
+
+
+def test_a_session_says_that_its_folder_was_split_again(folder: Path) -> None:
+    with dpsql.connect(parts=folder) as session:
+        session.sql(PROTECTED)
+        manifest = folder / MANIFEST
+        manifest.write_text(manifest.read_text().replace(read_manifest(folder).identity, "other"))
+        assert price_of_failure(session, dpsql.PolicyError, "was split again after it was opened") == 0
 
 
 def test_the_command_line_takes_the_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

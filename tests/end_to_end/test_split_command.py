@@ -78,13 +78,24 @@ def test_files_are_split_and_checked(run: Run) -> None:
     assert (code, error) == (0, "")
     assert out.splitlines() == [
         "main.visits, main.patients, main.cities in 3 parts: parts",
-        "declare the privacy unit and each table:",
+        "declare the privacy unit (choose its name and budget) and each table:",
         "  dpsql query parts \"CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)\"",
         "  dpsql query parts \"CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id')\"",
+        "  dpsql query parts \"CALL dp_protect('patients', unit := 'patient', privacy_unit_column := 'patient_id')\"",
+        "  dpsql query parts \"CALL dp_public('cities')\"",
     ]
     assert run("--check", "parts") == (0, "parts: no privacy unit is in two of the 3 parts\n", "")
     assert state_beside("parts") == Path.cwd() / "parts" / f"{HEAD}.dpsql"
-    code, out, error = run("visits.parquet", "--by", "visits=patient_id", "--parts", "2", "--out", "parts")
+    again = ("visits.parquet", "--by", "visits=patient_id", "--parts", "1", "--out", "parts")
+    code, out, error = run(*again)
+    assert out.splitlines()[:3] == [
+        "main.visits in 1 part: parts",
+        "no longer in parts: main.patients, main.cities; if one of them is declared, all questions fail",
+        "declare the privacy unit (choose its name and budget) and each table:",
+    ]
+    with dpsql.connect("parts") as session:
+        session.sql(DECLARATIONS[0])
+    code, out, error = run(*again)
     assert out.splitlines()[1:] == [
         "declare the new version of each table whose rows changed:",
         "  dpsql query parts \"CALL dp_new_version('visits')\"",
@@ -105,9 +116,10 @@ def test_declared_tables_are_split_by_their_unit(run: Run, capsys: pytest.Captur
     assert out.splitlines() == [
         "left out, though declared: main.staff",
         "main.lines, main.patients, main.visits, main.cities in 2 parts: parts",
-        "the rows keep their budget: take the state file along, accept it, and ask the folder alone from now on:",
-        f"  cp {Path.cwd() / 'clinic.duckdb.dpsql'} parts/head.duckdb.dpsql",
+        "the rows keep their budget: move the state file (a copy is a second budget), and accept it:",
+        f"  mv {Path.cwd() / 'clinic.duckdb.dpsql'} parts/head.duckdb.dpsql",
         '  dpsql query parts "CALL dp_accept_state()"',
+        "ask the folder alone from now on; a later split of the database takes --state parts/head.duckdb.dpsql",
     ]
     split = read_manifest(Path("parts"))
     assert [(one.table, one.unit_column, one.links) for one in split.tables] == [
@@ -131,7 +143,10 @@ def test_named_tables_of_a_database_are_split(run: Run) -> None:
     named = ("--table", "visits", "--table", "main.patients", "--by", "patient_id", "--public", "cities")
     code, out, _ = run("clinic.duckdb", *named, "--parts", "2", "--out", "parts")
     assert code == 0
-    assert out.startswith("main.visits, main.patients, main.cities in 2 parts: parts\ndeclare the privacy unit")
+    warned, *lines = out.splitlines()
+    assert "clinic.duckdb.dpsql has a budget for tables of this database" in warned
+    assert lines[0] == "main.visits, main.patients, main.cities in 2 parts: parts"
+    assert lines[1].startswith("declare the privacy unit")
     assert run("--check", "parts")[0] == 0
 
 
@@ -139,7 +154,7 @@ def test_named_tables_of_a_database_are_split(run: Run) -> None:
     ("arguments", "message"),
     [
         ("--out parts", "needs files or a DuckDB database"),
-        ("visits.parquet --by patient_id", "--out FOLDER is missing"),
+        ("visits.parquet --by patient_id", "--out FOLDER is missing: dpsql split"),
         ("visits.parquet --out parts", "--by visits=COLUMN"),
         ("visits.parquet --by patient --out parts", "no column 'patient'"),
         ("visits.parquet --by visits=patient_id,stays=x --out parts", "'stays', which is no table"),
@@ -157,6 +172,7 @@ def test_named_tables_of_a_database_are_split(run: Run) -> None:
         ("nothing.parquet --by patient_id --out parts", "does not exist"),
         ("visits.parquet --unit patient --by patient_id --out parts", "are for a DuckDB database"),
         ("--check none", "no folder of parts"),
+        ("--check clinic.duckdb", "is a file"),
         ("--check none --out parts", "takes no other arguments"),
     ],
 )

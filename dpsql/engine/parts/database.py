@@ -21,12 +21,13 @@ from dpsql.bound.statement import Bounded, Statement
 from dpsql.engine.catalog import Mark
 from dpsql.engine.connection import Connection, seconds_left
 from dpsql.engine.database import DuckDBEngine
-from dpsql.engine.parts.manifest import DEFINITIONS, HEAD, Split, file_digest
+from dpsql.engine.parts.manifest import DEFINITIONS, HEAD, Split, file_digest, read_manifest
 from dpsql.engine.parts.pool import Pool, Task, changed
 from dpsql.engine.parts.process import PROBE
 from dpsql.engine.parts.transaction import PartsTransaction, added_sizes
 from dpsql.engine.transaction import ExactTable
 from dpsql.errors import EngineError, PolicyError
+from dpsql.operations.dialect import quote, text_literal
 
 Require = Callable[[Split], None]
 """Raises an error if the policy and a split do not agree on the units of tables."""
@@ -58,7 +59,7 @@ class PartsEngine(DuckDBEngine):
 
         Raises:
             SchemaError: a query fails.
-            PolicyError: the head has other tables than the split.
+            PolicyError: the head has other tables than the split, or rows of units.
             EngineError: a part is another file, or a process has another DuckDB; nothing was charged.
 
         """
@@ -71,9 +72,13 @@ class PartsEngine(DuckDBEngine):
         """Yield an engine for one plan, if the policy has the units of the split.
 
         Raises:
-            PolicyError: it has others.
+            PolicyError: it has others, or the folder has another split by now.
 
         """
+        if read_manifest(self._folder).identity != self._split.identity:
+            raise PolicyError(
+                "the folder of parts was split again after it was opened: open it again (a server: start it again)"
+            )
         self._require(self._split)
         with super().snapshot() as planning:
             yield planning
@@ -82,7 +87,18 @@ class PartsEngine(DuckDBEngine):
         name, *_ = self._connection.main_database()
         if self._look_up(DEFINITIONS, [name, name]) != [(self._split.definitions,)]:
             raise PolicyError(
-                f"{HEAD} has other tables or views than the parts beside it: split the tables again after a change"
+                f"{HEAD} has other tables or views than the parts beside it: drop what was added to it, or split the "
+                "tables again"
+            )
+        firsts = [
+            f"(SELECT {text_literal(one.table)} FROM {quote(name)}.{one.table} LIMIT 1)"
+            for one in self._split.tables
+            if one.unit_column
+        ]
+        if filled := self._look_up(" UNION ALL ".join(firsts)):
+            raise PolicyError(
+                f"the table {filled[0][0]} of {HEAD} has rows, and no question reads them: delete them there, change "
+                "the source, and split it again"
             )
 
     def _require_parts(self) -> None:

@@ -131,6 +131,8 @@ def read_manifest(folder: Path) -> Split:
         content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if content.pop("format") == _FORMAT:
             return _split_of(content)
+    except NotADirectoryError:
+        raise PolicyError(f"{folder} is a file, and no folder of parts") from None
     except FileNotFoundError:
         raise PolicyError(f"{folder} is no folder of parts: it has no {MANIFEST}. Make one with dpsql split") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

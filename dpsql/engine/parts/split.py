@@ -26,6 +26,7 @@ from dpsql.engine.parts.manifest import (
     SplitTable,
     file_digest,
     is_parts_folder,
+    read_manifest,
     write_manifest,
 )
 from dpsql.engine.parts.part_rows import numbered_rows, parents_of, unit_type
@@ -44,6 +45,7 @@ from dpsql.engine.parts.sources import (
     require_no_collation,
 )
 from dpsql.engine.parts.unit_part import MOST_PARTS, SplitError, unit_kind
+from dpsql.errors import PolicyError
 from dpsql.operations.dialect import quote, text_literal
 
 _OWN_FILE = re.compile(r"(part-[0-9a-f]{8}-[0-9]+|rows-[0-9a-f]{16})\.duckdb(\.wal)?")
@@ -58,12 +60,14 @@ class WrittenSplit:
         split: its manifest.
         replaced: whether the folder had another split before.
         notes: sentences about views and constraints that were left out.
+        gone: canonical names of tables of the split before that this one lacks.
 
     """
 
     split: Split
     replaced: bool
     notes: tuple[str, ...]
+    gone: tuple[str, ...] = ()
 
 
 def split_tables(
@@ -92,6 +96,7 @@ def split_tables(
     sources = (*tables, *public)
     _require_split(connection, tables, public, parts)
     replaced = is_parts_folder(folder)
+    before = _tables_of(folder) if replaced else ()
     writing = _Writing(connection, folder, secrets.token_hex(8), sources, parts)
     failed = ""
     with _private_folder(folder) as written:
@@ -103,7 +108,15 @@ def split_tables(
             # outside the handler, so that no text of DuckDB travels along
             raise SplitError(failed)
     _remove_other_files(folder, split)
-    return WrittenSplit(split, replaced, tuple(writing.notes))
+    gone = tuple(table for table in before if split.table(table) is None)
+    return WrittenSplit(split, replaced, tuple(writing.notes), gone)
+
+
+def _tables_of(folder: Path) -> tuple[str, ...]:
+    """Return the tables of a folder's manifest, and none if it is damaged."""
+    with contextlib.suppress(PolicyError):
+        return tuple(one.table for one in read_manifest(folder).tables)
+    return ()
 
 
 def _remove_other_files(folder: Path, split: Split) -> None:

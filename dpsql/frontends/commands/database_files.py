@@ -109,6 +109,8 @@ def _existing_database(arguments: argparse.Namespace) -> Path:
     if is_parts_folder(database):
         return database
     if not database.is_file():
+        if database.is_dir():
+            raise CommandError(f"{database} is a folder without parts.json, so no folder of parts")
         raise CommandError(f"the database {database} {'is not a file' if database.exists() else 'does not exist'}")
     with database.open("rb") as content:
         # asked before DuckDB is, which for some other formats would fetch an extension from the network

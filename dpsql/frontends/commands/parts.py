@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from dpsql.errors import PolicyError
-from dpsql.session import SplitOrder, SplitReport, check_split, make_split, text_literal
+from dpsql.session import SplitOrder, SplitReport, check_split, make_split, state_beside, text_literal
 
 
 def split(arguments: argparse.Namespace) -> None:
@@ -36,7 +36,7 @@ def _split_or_check(arguments: argparse.Namespace) -> None:
         print(f"{arguments.check}: no privacy unit is in two of the {len(found.parts)} parts")
         return
     if arguments.out is None:
-        raise PolicyError("--out FOLDER is missing: where the parts are written")
+        raise PolicyError("--out FOLDER is missing: dpsql split visits.parquet --by patient_id --out folder")
     report = make_split(
         SplitOrder(
             tuple(arguments.sources),
@@ -56,32 +56,48 @@ def _lines(report: SplitReport, folder: Path) -> list[str]:
     written = report.written
     names = ", ".join(table.table for table in written.split.tables)
     lines = [f"left out, though declared: {', '.join(report.left_out)}"] if report.left_out else []
+    if report.unused_state is not None:
+        lines.append(
+            f"{report.unused_state} has a budget for tables of this database: if you declare these people again, they "
+            "have a second budget. To keep theirs, split without --table"
+        )
     lines += written.notes
-    lines.append(f"{names} in {len(written.split.parts)} parts: {folder}")
+    number = len(written.split.parts)
+    lines.append(f"{names} in {number} {'part' if number == 1 else 'parts'}: {folder}")
+    if written.gone:
+        lines.append(
+            f"no longer in {folder}: {', '.join(written.gone)}; if one of them is declared, all questions fail"
+        )
     return lines + _next_steps(report, folder)
 
 
 def _next_steps(report: SplitReport, folder: Path) -> list[str]:
     """Return the commands that the curator runs next."""
     tables = [(table.table.removeprefix("main."), table.unit_column) for table in report.written.split.tables]
-    protected = [(table, column) for table, column in tables if column]
-    if report.written.replaced:
+    if report.written.replaced and _has_state(folder):
         calls = [f"CALL dp_new_version({text_literal(table)})" for table, _ in tables]
         return ["declare the new version of each table whose rows changed:", *_commands(folder, calls)]
     if report.state is not None:
         place = shlex.quote(str(folder / "head.duckdb.dpsql"))
-        copied = f"  cp {shlex.quote(str(report.state))} {place}"
         return [
-            "the rows keep their budget: take the state file along, accept it, and ask the folder alone from now on:",
-            copied,
+            "the rows keep their budget: move the state file (a copy is a second budget), and accept it:",
+            f"  mv {shlex.quote(str(report.state))} {place}",
             *_commands(folder, ["CALL dp_accept_state()"]),
+            f"ask the folder alone from now on; a later split of the database takes --state {place}",
         ]
-    table, column = protected[0]
-    calls = [
-        "CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)",
-        f"CALL dp_protect({text_literal(table)}, unit := 'patient', privacy_unit_column := {text_literal(column)})",
-    ]
-    return ["declare the privacy unit and each table:", *_commands(folder, calls)]
+    calls = ["CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)"]
+    for table, column in tables:
+        calls.append(
+            f"CALL dp_protect({text_literal(table)}, unit := 'patient', privacy_unit_column := {text_literal(column)})"
+            if column
+            else f"CALL dp_public({text_literal(table)})"
+        )
+    return ["declare the privacy unit (choose its name and budget) and each table:", *_commands(folder, calls)]
+
+
+def _has_state(folder: Path) -> bool:
+    state = state_beside(folder)
+    return state is not None and state.is_file()
 
 
 def _commands(folder: Path, calls: list[str]) -> list[str]:

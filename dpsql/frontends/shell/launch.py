@@ -17,7 +17,7 @@ from pathlib import Path
 from dpsql.assets import asset, native_library
 from dpsql.errors import DpsqlError, EngineError
 from dpsql.frontends.shell.answering import STATE_VARIABLE
-from dpsql.session import SHELL_STORAGE_VERSION, text_literal
+from dpsql.session import SHELL_STORAGE_VERSION, is_parts_folder, text_literal
 
 HELPER_VARIABLE = "DPSQL_HELPER"
 """Environment variable that names the program which the extension starts; read by ``udfs/native/helper.c``."""
@@ -40,6 +40,8 @@ def run_shell(database: str | None, state: Path | None, arguments: Sequence[str]
         FormatError: the shell does not read the format of the database.
 
     """
+    if database and is_parts_folder(Path(database)):
+        raise _impossible(f'the shell reads no folder of parts: dpsql query {database} "SELECT …"')
     shell = _found("duckdb", "there is no duckdb shell on this machine: pip install 'dpsql[shell]'")
     library = native_library()
     if library is None:
