@@ -24,7 +24,7 @@ from dpsql.engine.database import DuckDBEngine
 from dpsql.engine.parts.manifest import DEFINITIONS, HEAD, Split, file_digest, read_manifest
 from dpsql.engine.parts.pool import Pool, Task, changed
 from dpsql.engine.parts.process import PROBE
-from dpsql.engine.parts.transaction import PartsTransaction, added_sizes
+from dpsql.engine.parts.transaction import PartsTransaction, PoolCarrier, Reading, added_sizes, read_by
 from dpsql.engine.transaction import ExactTable
 from dpsql.errors import EngineError, PolicyError
 from dpsql.operations.dialect import quote, text_literal
@@ -186,7 +186,8 @@ class PartsEngine(DuckDBEngine):
         most = max((one.most_rows for one in self._split.tables if one.table in names), default=0)
         sql = bounded.sizes_sql(salt, most * len(self._split.parts))
         with self.transaction(timeout_seconds) as transaction:
-            (tables,) = transaction.read([sql], listed_keys, timeout_seconds)
+            reading = Reading((sql,), read_by(bounded.frame), listed_keys)
+            (tables,) = transaction.read(reading, timeout_seconds)
         self._sizes[salt] = added_sizes(tables)
         return self._sizes[salt]
 
@@ -213,8 +214,8 @@ class PartsEngine(DuckDBEngine):
     def transaction(self, timeout_seconds: float | None = None) -> Iterator[PartsTransaction]:
         """Open a transaction on the head, and one on each part once a table is made there."""
         with super().transaction(timeout_seconds) as head:
-            transaction = PartsTransaction(head, self._pool, len(self._split.parts))
+            carrier = PoolCarrier(self._pool, len(self._split.parts))
             try:
-                yield transaction
+                yield PartsTransaction(head, carrier)
             finally:
-                transaction.end()
+                carrier.end()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -17,25 +18,98 @@ from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.partials import partial_table
 from dpsql.bound.statement import Bounded, Statement
 from dpsql.engine.connection import seconds_left
-from dpsql.engine.parts.pool import Pool, Task
+from dpsql.engine.parts.pool import Header, Pool, Task
 from dpsql.engine.transaction import DuckDBTransaction, ExactTable
 from dpsql.errors import EngineError
+from dpsql.model.frame import Frame
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class Made:
     """A table of each part.
 
     Attributes:
         name: of the table.
         sql: the SELECT that it is made of.
+        reads: canonical names of the tables that the SELECT reads, or the name of a table that was made before.
         listed_keys: keys that the SELECT is about.
 
     """
 
     name: str
     sql: str
+    reads: tuple[str, ...]
     listed_keys: pa.Table | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Texts that are run on each part.
+
+    Attributes:
+        texts: SELECTs.
+        reads: canonical names of the tables that they read, or the name of a table that was made before.
+        listed_keys: keys that they are about.
+
+    """
+
+    texts: tuple[str, ...]
+    reads: tuple[str, ...]
+    listed_keys: pa.Table | None = None
+
+
+class Carrier(Protocol):
+    """Brings the texts of one transaction to all parts, and their rows back."""
+
+    def read(self, made: Sequence[Made], reading: Reading, timeout_seconds: float | None) -> list[list[pa.Table]]:
+        """Return, for each text, the rows that each part has, after tables are made that are not there yet.
+
+        Raises:
+            EngineError: a part could not be read, or the time ran out; the message is constant.
+
+        """
+
+    def end(self) -> None:
+        """Drop the tables."""
+
+
+class PoolCarrier:
+    """Brings texts to the processes of a pool.
+
+    Args:
+        pool: processes that read parts.
+        parts: number of parts.
+
+    """
+
+    def __init__(self, pool: Pool, parts: int) -> None:
+        self._pool, self._parts = pool, parts
+        self._name = secrets.token_hex(8)
+        self._has_tables = False
+
+    def read(self, made: Sequence[Made], reading: Reading, timeout_seconds: float | None) -> list[list[pa.Table]]:
+        """Let each process run the texts on its parts."""
+        self._has_tables = bool(made)
+        listed: list[pa.Table] = []
+        places = [_place(one.listed_keys, listed) for one in made]
+        request: Header = {
+            "ask": "run",
+            "transaction": self._name if made else "",
+            "made": [(one.name, one.sql) for one in made],
+            "listed_of_made": places,
+            "listed_of_texts": _place(reading.listed_keys, listed),
+            "texts": list(reading.texts),
+        }
+        tasks = [Task(place, {**request, "part": place}, tuple(listed)) for place in range(self._parts)]
+        replies = [tables for _, tables in self._pool.run(tasks, timeout_seconds)]
+        return [[tables[i] for tables in replies] for i in range(len(reading.texts))]
+
+    def end(self) -> None:
+        """Let all processes drop the tables."""
+        if self._has_tables:
+            asked = {"ask": "end", "transaction": self._name}
+            with contextlib.suppress(EngineError):
+                self._pool.run([Task(place, {**asked, "part": place}) for place in range(self._parts)], None)
 
 
 def added_sizes(of_parts: Sequence[pa.Table]) -> Sizes:
@@ -52,31 +126,23 @@ class PartsTransaction(DuckDBTransaction):
 
     Args:
         head: the transaction on the head.
-        pool: processes that read parts.
-        parts: number of parts.
+        carrier: brings texts to the parts.
 
     """
 
-    def __init__(self, head: DuckDBTransaction, pool: Pool, parts: int) -> None:
+    def __init__(self, head: DuckDBTransaction, carrier: Carrier) -> None:
         super().__init__(head._cursor, head._run_on)
-        self._pool, self._parts = pool, parts
-        self._name = secrets.token_hex(8)
-        self._made: list[_Made] = []
-
-    def end(self) -> None:
-        """Let all processes drop the tables."""
-        if self._made:
-            asked = {"ask": "end", "transaction": self._name}
-            with contextlib.suppress(EngineError):
-                self._pool.run([Task(place, {**asked, "part": place}) for place in range(self._parts)], None)
+        self._carrier = carrier
+        self._made: list[Made] = []
 
     def make_pairs(
         self, pairs: Pairs, *, listed_keys: pa.Table | None, timeout_seconds: float | None
     ) -> list[tuple[int, int]]:
         """Make the table of pairs of each part; return each number of groups with the number of units in all parts."""
-        self._made.append(_Made(PAIRS, pairs.sql(), listed_keys))
+        self._made.append(Made(PAIRS, pairs.sql(), read_by(pairs.frame), listed_keys))
         groups = f"SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit"
-        (tables,) = self.read([f"SELECT n, count(*) AS units FROM ({groups}) GROUP BY n"], None, timeout_seconds)
+        counted = f"SELECT n, count(*) AS units FROM ({groups}) GROUP BY n"
+        (tables,) = self.read(Reading((counted,), (PAIRS,)), timeout_seconds)
         found: dict[int, int] = {}
         for row in pa.concat_tables(tables).to_pylist():
             found[row["n"]] = found.get(row["n"], 0) + row["units"]
@@ -92,20 +158,21 @@ class PartsTransaction(DuckDBTransaction):
         timeout_seconds: float | None,
     ) -> None:
         """Make the table of pairs after bounds of each part."""
-        self._made.append(_Made(KEPT_PAIRS, kept.sql(formulation, pairs), listed_keys))
-        self.read([], None, timeout_seconds)
+        reads = (PAIRS,) if pairs else read_by(kept.frame)
+        self._made.append(Made(KEPT_PAIRS, kept.sql(formulation, pairs), reads, listed_keys))
+        self.read(Reading((), (KEPT_PAIRS,)), timeout_seconds)
 
     def make_rows(
         self, bounded: Bounded, salt: bytes, *, listed_keys: pa.Table | None, timeout_seconds: float | None
     ) -> Sizes:
         """Make the table of all rows of each part; return their approximate sizes."""
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        self._made.append(_Made(HELD_ROWS, bounded.rows_sql(salt), listed_keys))
+        self._made.append(Made(HELD_ROWS, bounded.rows_sql(salt), read_by(bounded.frame), listed_keys))
         count = f"SELECT count(*) AS n FROM temp.main.{HELD_ROWS}"
-        (counts,) = self.read([count], None, seconds_left(deadline))
+        (counts,) = self.read(Reading((count,), (HELD_ROWS,)), seconds_left(deadline))
         rows = sum(row["n"] for row in pa.concat_tables(counts).to_pylist())
         sql = replace(bounded, held_rows=True).sizes_sql(salt, rows)
-        (sizes,) = self.read([sql], listed_keys, seconds_left(deadline))
+        (sizes,) = self.read(Reading((sql,), (HELD_ROWS,), listed_keys), seconds_left(deadline))
         return added_sizes(sizes)
 
     def exact(
@@ -121,29 +188,30 @@ class PartsTransaction(DuckDBTransaction):
         """Return the exact rows of a statement: those of all parts, merged in the head."""
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         partial = statement.partial(salt, formulation, pairs)
-        found = self.read([rows.sql for rows in partial.rows], listed_keys, seconds_left(deadline))
+        texts = tuple(rows.sql for rows in partial.rows)
+        reading = Reading(texts, _read_by_statement(statement, pairs), listed_keys)
+        found = self.read(reading, seconds_left(deadline))
         offered = {partial_table(place): pa.concat_tables(tables) for place, tables in enumerate(found)}
         return self.aggregate(
             partial.merged, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline), offered=offered
         )
 
-    def read(
-        self, texts: Sequence[str], listed_keys: pa.Table | None, timeout_seconds: float | None
-    ) -> list[list[pa.Table]]:
+    def read(self, reading: Reading, timeout_seconds: float | None) -> list[list[pa.Table]]:
         """Return, for each text, the rows that each part has, after the tables of the transaction are made."""
-        listed: list[pa.Table] = []
-        places = [_place(one.listed_keys, listed) for one in self._made]
-        request: Mapping[str, object] = {
-            "ask": "run",
-            "transaction": self._name if self._made else "",
-            "made": [(one.name, one.sql) for one in self._made],
-            "listed_of_made": places,
-            "listed_of_texts": _place(listed_keys, listed),
-            "texts": list(texts),
-        }
-        tasks = [Task(place, {**request, "part": place}, tuple(listed)) for place in range(self._parts)]
-        replies = [tables for _, tables in self._pool.run(tasks, timeout_seconds)]
-        return [[tables[i] for tables in replies] for i in range(len(texts))]
+        return self._carrier.read(self._made, reading, timeout_seconds)
+
+
+def read_by(frame: Frame) -> tuple[str, ...]:
+    """Return the canonical names of the tables that the rows of a frame are of."""
+    return tuple(table for table, _ in (frame.bounding.finer or frame).rows.table_versions)
+
+
+def _read_by_statement(statement: Statement, pairs: Pairs | KeptPairs | None) -> tuple[str, ...]:
+    """Return what the texts of a statement read: one table that was made, or the tables of the rows."""
+    if pairs is not None:
+        return (PAIRS if isinstance(pairs, Pairs) else KEPT_PAIRS,)
+    is_held = isinstance(statement, Bounded) and statement.held_rows
+    return (HELD_ROWS,) if is_held else read_by(statement.frame)
 
 
 def _place(keys: pa.Table | None, listed: list[pa.Table]) -> int | None:
