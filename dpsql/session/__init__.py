@@ -15,6 +15,7 @@ from dpsql.receipts.receipt import ColumnReceipt, Receipt, as_record, is_told
 from dpsql.receipts.result import Result
 from dpsql.session.declarations.unit_names import LOOKS_LIKE
 from dpsql.session.declare import TABLE_RULES, StateAccess, split_name, unit_as_named
+from dpsql.session.engines import FolderOfParts
 from dpsql.session.frame_session import (
     FrameSession,
     FrameTerms,
@@ -27,11 +28,11 @@ from dpsql.session.frame_session import (
     source_place,
 )
 from dpsql.session.free_texts import FreeText, free_texts_postponed
+from dpsql.session.lazy_state import LazyState
 from dpsql.session.new_files import SHELL_STORAGE_VERSION
 from dpsql.session.plots import plot_budget, plot_cascade
 from dpsql.session.session import (
     Analyst,
-    LazyState,
     Rehearsal,
     Session,
     connect,
@@ -60,6 +61,7 @@ __all__ = [
     "Analyst",
     "ColumnReceipt",
     "CoverageReceipt",
+    "FolderOfParts",
     "FrameSession",
     "FrameTerms",
     "FreeText",

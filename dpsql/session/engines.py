@@ -1,4 +1,4 @@
-"""The engines that sessions read rows with: the curator's DuckDB, a data frame, or a folder of parts."""
+"""The engines that sessions read rows with: the curator's DuckDB, a data frame, a folder of parts, or Spark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -16,7 +17,10 @@ from dpsql.engine.connection import Connection
 from dpsql.engine.parts.database import PartsEngine
 from dpsql.engine.parts.manifest import HEAD, Split, SplitTable, Step, is_parts_folder, read_manifest
 from dpsql.engine.parts.pool import Pool
-from dpsql.errors import PolicyError
+from dpsql.engine.spark.carrier import Cluster
+from dpsql.engine.spark.database import SparkEngine
+from dpsql.engine.spark.tables import DeclaredTables
+from dpsql.errors import MissingPackageError, PolicyError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.plan.environment.links import link_steps, unit_column
 from dpsql.state import Policy
@@ -110,25 +114,90 @@ def require_no_head(connection: Connection) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class FolderOfParts:
+    """Rows in a folder of parts.
+
+    Attributes:
+        folder: the folder.
+        processes: number of processes that read parts; None for that of processors.
+
+    """
+
+    folder: Path
+    processes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TablesOfSpark:
+    """Rows in the tables of Spark.
+
+    Attributes:
+        cluster: the tables, and the machines that read them.
+        memory_limit: of DuckDB in each task.
+
+    """
+
+    cluster: Cluster
+    memory_limit: str = "1GB"
+
+
 def session_engine(
-    connection: Connection, parts: tuple[Path, int | None] | None, policy: Callable[[], Policy]
+    connection: Connection, rows: FolderOfParts | TablesOfSpark | None, policy: Callable[[], Policy]
 ) -> tuple[Engine, Callable[[], None]]:
     """Return the engine of a session, and a function that ends what it began.
 
     Args:
-        connection: the curator's database, or the head of a folder of parts.
-        parts: the folder and the number of processes, if there is one.
+        connection: the curator's database, or the head of rows that are elsewhere.
+        rows: where the rows are, if they are not in the database.
         policy: returns what is declared now.
 
     Raises:
         PolicyError: as `parts_engine`, or the database is a head and no folder is named.
 
     """
-    if parts is None:
-        require_no_head(connection)
-        return database_engine(connection), lambda: None
-    of_parts = parts_engine(connection, *parts, policy)
-    return of_parts, of_parts.close
+    match rows:
+        case None:
+            require_no_head(connection)
+            return database_engine(connection), lambda: None
+        case FolderOfParts(folder, processes):
+            of_parts = parts_engine(connection, folder, processes, policy)
+            return of_parts, of_parts.close
+        case TablesOfSpark(cluster, memory_limit):
+            of_spark = SparkEngine(connection, cluster, lambda: declared_tables(policy()), memory_limit)
+            return of_spark, of_spark.close
+
+
+def spark_cluster(session: object, state: Path | None) -> Cluster:
+    """Return the current database of a Spark session.
+
+    Args:
+        session: the Spark session.
+        state: the state file, beside which rows are kept while a question runs, if Spark has no folder for them.
+
+    Raises:
+        MissingPackageError: pyspark is not there, or too old.
+        PolicyError: it is no Spark session in this process, or has no checkpoint folder.
+
+    """
+    try:
+        from dpsql.engine.spark.cluster import PySparkCluster  # noqa: PLC0415 — it takes a second, and few need it
+    except ImportError:
+        raise MissingPackageError("pyspark 4 or later", "spark") from None
+    return PySparkCluster(session, None if state is None else state.parent)
+
+
+def declared_tables(policy: Policy) -> DeclaredTables:
+    """Return what is declared of tables, as an engine over Spark asks for it."""
+    units = {
+        one.table: (
+            unit_column(policy, one.table),
+            tuple((step.columns, step.parent, step.parent_columns) for step in link_steps(policy, one.table)),
+        )
+        for one in policy.tables
+        if not one.archived
+    }
+    return DeclaredTables(units, {one.table: one.version for one in policy.public})
 
 
 def parts_engine(

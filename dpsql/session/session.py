@@ -6,11 +6,8 @@ A session begins with where its state file lies, and opens that as late as it ca
 from __future__ import annotations
 
 import contextlib
-import functools
-import logging
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,24 +19,26 @@ from dpsql.cascade.reader import CURATOR
 from dpsql.engine.age_table import AgeTable
 from dpsql.engine.connection import Connection, LocalConnection
 from dpsql.engine.parts.manifest import HEAD, is_parts_folder
+from dpsql.engine.spark.place import SparkPlace
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, StateError
 from dpsql.model.environment import folded
 from dpsql.receipts.result import Result
 from dpsql.release.changed_tables import warnings_now
 from dpsql.session.declare import declare, split_name
-from dpsql.session.engines import database_engine, parts_folder, require_no_head, session_engine
+from dpsql.session.engines import (
+    FolderOfParts,
+    TablesOfSpark,
+    database_engine,
+    parts_folder,
+    require_no_head,
+    session_engine,
+    spark_cluster,
+)
+from dpsql.session.lazy_state import LazyState
 from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner
 from dpsql.session.spilling import open_database
 from dpsql.sql.statements import DECLARATIONS, FunctionCall, SelectStatement, read_statement
-from dpsql.state import SecondPlace, State
-
-logger = logging.getLogger("dpsql")
-
-
-@functools.cache
-def _say_that_the_budget_ends() -> None:
-    logger.warning("the budget of a database in memory ends with this process; name a state file to keep it")
 
 
 def state_beside(database: str | Path) -> Path | None:
@@ -65,56 +64,6 @@ def state_beside(database: str | Path) -> Path | None:
             "name the state file, as in state='clinic.dpsql'"
         )
     return state
-
-
-class LazyState:
-    """The state behind a session: opened when it exists, created by the first declaration.
-
-    A missing state file means that nothing is protected, so nothing can be queried.
-    """
-
-    def __init__(self, path: Path | None = None, beside: SecondPlace | None = None) -> None:
-        self._path = path
-        self._beside = beside
-        self._lock = threading.Lock()
-        self._state: State | None = None
-        self._nothing: State | None = None
-
-    def read(self) -> State:
-        """The state for reading; an empty one in memory where no file exists yet."""
-        with self._lock:
-            if not self._state and not (self._path and self._path.exists()):
-                self._nothing = self._nothing or State.open(None, create=True)
-                return self._nothing
-            return self._open()
-
-    def write(self) -> State:
-        """The state for declarations; creates the file."""
-        with self._lock:
-            return self._open()
-
-    def _open(self) -> State:
-        if self._state is None:
-            self._state = State.open(self._path, create=True, beside=self._beside)
-            if self._path is None:
-                self._say_that_it_ends()
-        return self._state
-
-    def _say_that_it_ends(self) -> None:
-        _say_that_the_budget_ends()
-
-    def copied(self) -> LazyState:
-        """A state in memory that says what this one says now."""
-        copy = LazyState()
-        copy._state = self.read().copied()
-        return copy
-
-    def close(self) -> None:
-        """Close what was opened."""
-        with self._lock:
-            for state in filter(None, (self._state, self._nothing)):
-                state.close()
-            self._state = self._nothing = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +139,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
     ``state_path`` names the state file, as a text or a path; None is a state in memory.
     ``logs_changes=False`` is for a session whose log others read: it is not told where rows changed within a version.
     ``close_database`` is what closes the connection, if that is more than its own ``close``.
-    ``parts`` is a folder whose head the connection is, and the number of processes that read its parts.
+    ``rows`` says where the rows of units are, if the connection has none: it is their head then.
     """
 
     def __init__(
@@ -200,13 +149,14 @@ class Session(contextlib.AbstractContextManager["Session"]):
         *,
         logs_changes: bool = True,
         close_database: Callable[[], None] | None = None,
-        parts: tuple[Path, int | None] | None = None,
+        rows: FolderOfParts | TablesOfSpark | None = None,
     ) -> None:
         self.connection = connection
         self._close_database = close_database or connection.close
         opened = LocalConnection(connection, native_library())
-        self._access = LazyState(None if state_path is None else named_path(state_path), AgeTable(opened))
-        engine, self._close_engine = session_engine(opened, parts, lambda: self._access.read().policy())
+        beside = SparkPlace(rows.cluster.place) if isinstance(rows, TablesOfSpark) else AgeTable(opened)
+        self._access = LazyState(None if state_path is None else named_path(state_path), beside)
+        engine, self._close_engine = session_engine(opened, rows, lambda: self._access.read().policy())
         self._runner = StatementRunner(self._access, engine, logs_changes=logs_changes)
 
     def sql(
@@ -354,6 +304,7 @@ def connect(
     state: str | os.PathLike[str] | None = None,
     parts: str | os.PathLike[str] | None = None,
     processes: int | None = None,
+    spark: object = None,
     **duckdb_config: object,
 ) -> Session:
     """Open a database, or a folder of parts, as its curator.
@@ -365,6 +316,8 @@ def connect(
             links lead to it, the one in a folder of parts, and in memory for ``:memory:``.
         parts: the folder that ``dpsql split`` wrote, in place of a path.
         processes: number of processes that read parts, by default of processors. They share ``memory_limit``.
+        spark: a Spark session, in place of a path; its current database has the tables. ``memory_limit`` is that of
+            DuckDB in each task, 1 GB by default.
         duckdb_config: passed to DuckDB (``threads=4``, ``read_only=True``, …). ``allow_unsigned_extensions=True`` lets
             it use the native aggregate that ``make native`` builds, for the same results in less time.
 
@@ -382,6 +335,8 @@ def connect(
             f"connect opens a database by its path, and was given a {type(path).__name__}: close what has it open and "
             "write dpsql.connect('clinic.duckdb'); the session's own DuckDB connection is its attribute `connection`"
         )
+    if spark is not None:
+        return _connect_to_spark(path, parts, spark, None if state is None else named_path(state), duckdb_config)
     folder = parts_folder(path, parts, processes)
     path = os.fspath(path if folder is None else folder / HEAD)
     state_path = state_beside(path) if state is None else named_path(state)
@@ -391,7 +346,25 @@ def connect(
     config = {name: str(value) for name, value in duckdb_config.items()}
     connection, close = open_database(path, state_path, read_only=read_only, config=config)
     try:
-        return Session(connection, state_path, close_database=close, parts=(folder, processes) if folder else None)
+        return Session(
+            connection, state_path, close_database=close, rows=FolderOfParts(folder, processes) if folder else None
+        )
     except DpsqlError:
         close()
         raise
+
+
+def _connect_to_spark(
+    path: str | os.PathLike[str],
+    parts: object,
+    spark: object,
+    state_path: Path | None,
+    duckdb_config: Mapping[str, object],
+) -> Session:
+    """Open the tables of a Spark session."""
+    if os.fspath(path) != ":memory:" or parts is not None:
+        raise PolicyError("name spark=session, or a database or folder, and not both")
+    config = {name: str(value) for name, value in duckdb_config.items()}
+    rows = TablesOfSpark(spark_cluster(spark, state_path), config.get("memory_limit", "1GB"))
+    connection, close = open_database(":memory:", state_path, config=config)
+    return Session(connection, state_path, close_database=close, rows=rows)

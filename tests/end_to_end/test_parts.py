@@ -292,7 +292,9 @@ def test_the_time_of_a_reading_over_parts_is_limited(folder: Path, monkeypatch: 
     read = PartsTransaction.read
     with dpsql.connect(parts=folder) as session:
         session.sql(PROTECTED)
-        monkeypatch.setattr(PartsTransaction, "read", lambda own, asked, *of: read(own, replace(asked, texts=(endless,)), *of))
+        monkeypatch.setattr(
+            PartsTransaction, "read", lambda own, asked, *of: read(own, replace(asked, texts=(endless,)), *of)
+        )
         began = time.monotonic()
         with pytest.raises(dpsql.EngineError, match="ran out of time"):
             session.sql(ASKED, rho=0.1, delta=1e-6, timeout_seconds=0.5)

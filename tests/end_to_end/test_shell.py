@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -243,7 +244,7 @@ def test_new_files_of_sessions_open_in_the_shell_and_a_newer_one_is_told_how(tmp
         )
 
     for path, version in ((ours, None), (other, "latest")):
-        settings = {"storage_compatibility_version": version} if version else {}
+        settings: dict[str, Any] = {"storage_compatibility_version": version} if version else {}
         with dpsql.connect(path, **settings) as session:
             session.connection.execute(
                 "CREATE TYPE moods AS ENUM ('low', 'high'); CREATE TABLE stays (mood moods); "

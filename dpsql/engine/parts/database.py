@@ -10,22 +10,21 @@ choose the groups that units keep. A part is compared again when it is read.
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from dpsql.bound.formulations import Formulation, Sizes
-from dpsql.bound.statement import Bounded, Statement
+from dpsql.bound.formulations import Sizes
+from dpsql.bound.statement import Bounded
 from dpsql.engine.catalog import Mark
-from dpsql.engine.connection import Connection, seconds_left
+from dpsql.engine.connection import Connection
 from dpsql.engine.database import DuckDBEngine
+from dpsql.engine.parts.carried import CarriedEngine
 from dpsql.engine.parts.manifest import DEFINITIONS, HEAD, Split, file_digest, read_manifest
 from dpsql.engine.parts.pool import Pool, Task, changed
 from dpsql.engine.parts.process import PROBE
-from dpsql.engine.parts.transaction import PartsTransaction, PoolCarrier, Reading, added_sizes, read_by
-from dpsql.engine.transaction import ExactTable
+from dpsql.engine.parts.transaction import PoolCarrier, Reading, added_sizes, read_by
 from dpsql.errors import EngineError, PolicyError
 from dpsql.operations.dialect import quote, text_literal
 
@@ -33,7 +32,7 @@ Require = Callable[[Split], None]
 """Raises an error if the policy and a split do not agree on the units of tables."""
 
 
-class PartsEngine(DuckDBEngine):
+class PartsEngine(CarriedEngine):
     """The protocol of an engine over a folder of parts.
 
     Args:
@@ -139,43 +138,6 @@ class PartsEngine(DuckDBEngine):
         others = super().marks([table for table in tables if table not in split])
         return {**others, **{table: {"split": self._split.identity} for table in split}}
 
-    @property
-    def has_streams(self) -> bool:
-        """Return that parts have no common order."""
-        return False
-
-    def stream(
-        self,
-        bounded: Bounded,  # noqa: ARG002 — the protocol names it
-        salt: bytes,  # noqa: ARG002
-        *,
-        timeout_seconds: float | None,  # noqa: ARG002
-    ) -> Generator[ExactTable, None, None]:
-        """Refuse: parts have no common order.
-
-        Raises:
-            EngineError: always.
-
-        """
-        raise EngineError("parts of a table are not read in an order", withheld=False)
-
-    def aggregate(
-        self,
-        sql: str,  # noqa: ARG002 — the protocol names it
-        *,
-        listed_keys: pa.Table | None,  # noqa: ARG002
-        timeout_seconds: float | None,  # noqa: ARG002
-    ) -> ExactTable:
-        """Refuse: rows without a bound are read of one table alone.
-
-        Raises:
-            EngineError: always; nothing was charged.
-
-        """
-        raise EngineError(
-            "raw rows are not read over parts: ask the table before it was split", withheld=False, charged=False
-        )
-
     def sizes(
         self, bounded: Bounded, salt: bytes, *, listed_keys: pa.Table | None, timeout_seconds: float | None
     ) -> Sizes:
@@ -191,31 +153,5 @@ class PartsEngine(DuckDBEngine):
         self._sizes[salt] = added_sizes(tables)
         return self._sizes[salt]
 
-    def exact(
-        self,
-        statement: Statement,
-        salt: bytes,
-        choose: Callable[[], Formulation],
-        *,
-        listed_keys: pa.Table | None,
-        timeout_seconds: float | None,
-    ) -> ExactTable:
-        """Return the exact rows of a statement, of all parts."""
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        with self.transaction(timeout_seconds) as transaction:
-            stored_unit = statement.frame.rows_sql.stored_unit
-            has_one_row = transaction.has_one_row(stored_unit, seconds_left(deadline))
-            formulation: Formulation = "one_row" if has_one_row else choose()
-            return transaction.exact(
-                statement, salt, formulation, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
-            )
-
-    @contextlib.contextmanager
-    def transaction(self, timeout_seconds: float | None = None) -> Iterator[PartsTransaction]:
-        """Open a transaction on the head, and one on each part once a table is made there."""
-        with super().transaction(timeout_seconds) as head:
-            carrier = PoolCarrier(self._pool, len(self._split.parts))
-            try:
-                yield PartsTransaction(head, carrier)
-            finally:
-                carrier.end()
+    def _carrier(self) -> PoolCarrier:
+        return PoolCarrier(self._pool, len(self._split.parts))

@@ -44,6 +44,7 @@ from dpsql.frontends.dbt.model_options import model_options
 from dpsql.session import (
     HEAD,
     LOOKS_LIKE,
+    FolderOfParts,
     Receipt,
     Rehearsal,
     Session,
@@ -192,7 +193,7 @@ class Plugin(BasePlugin):
         """
         if self._parts:
             head, close = open_database(str(self._parts / HEAD), self._state)
-            return Session(head, self._state, logs_changes=False, close_database=close, parts=(self._parts, None))
+            return Session(head, self._state, logs_changes=False, close_database=close, rows=FolderOfParts(self._parts))
         # what dbt prints may be read by those who must not know of rows
         return Session(_connection().cursor(), self._state, logs_changes=False)
 

@@ -1,0 +1,279 @@
+"""One task of Spark: a DuckDB in memory that runs texts on the rows of one part.
+
+The task makes tables of the rows that Spark hands to it, runs the texts, and hands their rows on in Arrow's own format.
+A failure is a word in a row, because DuckDB quotes values of rows and Spark would write its error to a log. Nothing
+here needs pyspark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from dpsql.assets import native_library
+from dpsql.bound.aggregation import LISTED_KEYS
+from dpsql.bound.formulations import NATIVE_PROBE
+from dpsql.engine.connection import Cursor, LocalConnection
+from dpsql.engine.parts.process import PROBE
+from dpsql.operations.dialect import quote
+
+SOURCE = "source"
+"""Column of the rows of a part: the place of the table that a row is of."""
+
+HOME = "memory.main"
+"""Database and schema of the tables, in the head and in a task."""
+
+OUTPUT = pa.schema(
+    [
+        ("part", pa.int32()),
+        ("attempt", pa.int64()),
+        ("place", pa.int32()),
+        ("piece", pa.int32()),
+        ("failure", pa.string()),
+        ("rows", pa.binary()),
+    ]
+)
+"""What a task hands on: pieces of the rows of each text. The last row of a part has the place `DONE`, and their number.
+
+An attempt is the number that Spark gives to a run of a task. So rows of a second run of one task are told apart.
+"""
+DONE = -1
+
+FAILED = "failed"
+"""Word of a failure: the task could not run a text."""
+OTHER = "other"
+"""Word of a failure: the task has another DuckDB, or not the aggregates in C."""
+
+_OFFERED = "dpsql_task_rows"
+_ROWS_AT_ONCE = 2**17
+_MOST_BYTES = 2**26
+"""Bytes of a piece, about: Spark holds a piece as one value."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTable:
+    """A table of the rows of a part.
+
+    Attributes:
+        name: its name.
+        columns: name and DuckDB type of each column. Spark calls them as `column_name` says.
+
+    """
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMade:
+    """A temporary table that a task makes before its texts run.
+
+    Attributes:
+        name: its name.
+        sql: the SELECT that it is made of.
+        listed_keys: the keys that the SELECT is about, as a stream of Arrow; None for none.
+
+    """
+
+    name: str
+    sql: str
+    listed_keys: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRequest:
+    """What a task does with the rows of its part. It travels in the pickled task.
+
+    Attributes:
+        probe: row of `PROBE` in the process that asks.
+        has_native: whether texts call the aggregates in C.
+        memory_limit: of DuckDB, as in SET memory_limit.
+        tables: tables of the rows of a part, in the order of their places.
+        held: name of the temporary table that the rows are of, in place of ``tables``; or nothing.
+        public: name and rows of each public table, as streams of Arrow.
+        made: a temporary table that is handed on in place of texts.
+        texts: SELECTs whose rows are handed on.
+        listed_keys: the keys that the texts are about, as a stream of Arrow; None for none.
+
+    """
+
+    probe: tuple[str, ...]
+    has_native: bool
+    memory_limit: str
+    tables: tuple[TaskTable, ...] = ()
+    held: str = ""
+    public: tuple[tuple[str, bytes], ...] = ()
+    made: TaskMade | None = None
+    texts: tuple[str, ...] = ()
+    listed_keys: bytes | None = None
+
+
+class _OtherError(Exception):
+    """The task has another DuckDB than the process that asks."""
+
+
+class _FailedError(Exception):
+    """A task before this one failed."""
+
+
+def column_name(table: int, column: int) -> str:
+    """Return the name by which Spark knows a column of a table, by their places."""
+    return f"c{table}_{column}"
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """Return a table as a stream of Arrow."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def from_bytes(blob: bytes | pa.Buffer) -> pa.Table:
+    """Return the table of a stream of Arrow."""
+    return pa.ipc.open_stream(blob).read_all()
+
+
+def run_part(
+    request: TaskRequest, part: int, attempt: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of `OUTPUT`: those of all texts on one part, or one row with a failure.
+
+    Args:
+        request: what to do.
+        part: number of the part.
+        attempt: number of this run of the task.
+        batches: the rows of the part.
+
+    """
+    pieces, failure = 0, ""
+    try:
+        for place, table in _found(request, batches):
+            for rows in _pieces(table):
+                yield _row(part, attempt, place, pieces, None, to_bytes(rows))
+                pieces += 1
+    except _OtherError:
+        failure = OTHER
+    except Exception:
+        failure = FAILED
+    yield _row(part, attempt, DONE, pieces, failure or None, None)
+
+
+def _row(part: int, attempt: int, place: int, piece: int, failure: str | None, rows: bytes | None) -> pa.RecordBatch:
+    values = (part, attempt, place, piece, failure, rows)
+    return pa.RecordBatch.from_arrays(
+        [pa.array([value], field.type) for value, field in zip(values, OUTPUT, strict=True)], schema=OUTPUT
+    )
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield a table in pieces of limited size; one at least, so that its columns are known."""
+    rows = max(1, table.num_rows * _MOST_BYTES // max(table.nbytes, 1))
+    for start in range(0, max(table.num_rows, 1), rows):
+        yield table.slice(start, rows)
+
+
+def _found(request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of each text, or of the table that is made, with its place."""
+    with _opened(request) as cursor:
+        if request.held:
+            _hold(cursor, request.held, batches)
+        else:
+            _fill(cursor, request.tables, batches)
+        for name, blob in request.public:
+            cursor.offer(_OFFERED, from_bytes(blob))
+            cursor.rows(f"CREATE TABLE {HOME}.{quote(name)} AS FROM {_OFFERED}")
+        if request.made:
+            _offer_listed(cursor, request.made.listed_keys)
+            yield 0, cursor.table(request.made.sql)
+        _offer_listed(cursor, request.listed_keys)
+        for place, text in enumerate(request.texts):
+            yield place, cursor.table(text)
+
+
+def _offer_listed(cursor: Cursor, keys: bytes | None) -> None:
+    if keys is not None:
+        cursor.offer(LISTED_KEYS, from_bytes(keys))
+
+
+@contextlib.contextmanager
+def _opened(request: TaskRequest) -> Iterator[Cursor]:
+    """Yield a cursor of a new DuckDB, which writes what memory does not hold to a folder of its own."""
+    folder = tempfile.mkdtemp(prefix="dpsql-", dir=os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None)
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 1,
+        "memory_limit": request.memory_limit,
+        "temp_directory": folder,
+    }
+    library: Path | None = native_library() if request.has_native else None
+    if library:
+        config["allow_unsigned_extensions"] = "true"
+    try:
+        with contextlib.closing(duckdb.connect(":memory:", config=config)) as database:
+            # wide whole numbers and UUIDs stay what they are
+            database.execute("SET arrow_lossless_conversion = true")
+            connection = LocalConnection(database, library)
+            if library:
+                connection.load_native()
+            with connection.pinned() as cursor:
+                _require_same(cursor, request)
+                yield cursor
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_same(cursor: Cursor, request: TaskRequest) -> None:
+    if cursor.rows(PROBE) != [request.probe]:
+        raise _OtherError
+    if request.has_native:
+        text, expected = NATIVE_PROBE
+        with contextlib.suppress(duckdb.Error):
+            if cursor.rows(text) == [expected]:
+                return
+        raise _OtherError
+
+
+def _fill(cursor: Cursor, tables: tuple[TaskTable, ...], batches: Iterable[pa.RecordBatch]) -> None:
+    """Make the tables of a part, and put its rows into them."""
+    for table in tables:
+        columns = ", ".join(f"{quote(name)} {kind}" for name, kind in table.columns)
+        cursor.rows(f"CREATE TABLE {HOME}.{quote(table.name)} ({columns or 'nothing INTEGER'})")
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(one.num_rows for one in waiting) >= _ROWS_AT_ONCE:
+            _insert(cursor, tables, waiting)
+            waiting = []
+    if waiting:
+        _insert(cursor, tables, waiting)
+
+
+def _insert(cursor: Cursor, tables: tuple[TaskTable, ...], batches: list[pa.RecordBatch]) -> None:
+    cursor.offer(_OFFERED, pa.Table.from_batches(batches))
+    for place, table in enumerate(tables):
+        values = ", ".join(column_name(place, number) for number in range(len(table.columns))) or "NULL"
+        of_table = f" WHERE {SOURCE} = {place}" if len(tables) > 1 else ""
+        cursor.rows(f"INSERT INTO {HOME}.{quote(table.name)} SELECT {values} FROM {_OFFERED}{of_table}")
+
+
+def _hold(cursor: Cursor, name: str, batches: Iterable[pa.RecordBatch]) -> None:
+    """Make a temporary table of the pieces that a task before this one handed on."""
+    pieces: list[pa.Table] = []
+    for batch in batches:
+        for row in batch.to_pylist():
+            if row["failure"]:
+                raise _OtherError if row["failure"] == OTHER else _FailedError
+            if row["place"] != DONE:
+                pieces.append(from_bytes(row["rows"]))
+            elif row["piece"] != len(pieces):
+                raise _FailedError
+    cursor.offer(_OFFERED, pa.concat_tables(pieces))
+    cursor.rows(f"CREATE TEMP TABLE {name} AS FROM {_OFFERED}")
