@@ -37,7 +37,7 @@ import dpsql
 from benchmarks.one_row_texts import Scale, Text, Writer, edges, opened
 from dpsql.errors import DpsqlError
 from dpsql.release import exact
-from dpsql.session.lazy_state import LazyState
+from dpsql.session.session import LazyState
 from tests.noise_sources import seeded_noise
 
 ALLOWED_RATIO = 1.15

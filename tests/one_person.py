@@ -24,9 +24,9 @@ from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.release import exact
 from dpsql.release.exact import Reading, public_key_table
 from dpsql.release.runtime import Runtime
-from dpsql.session.lazy_state import LazyState
+from dpsql.session.analyst import Analyst
 from dpsql.session.runner import StatementRunner
-from dpsql.session.session import Analyst
+from dpsql.session.session import LazyState
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.hostile_texts import PERSON, Text
 

@@ -13,6 +13,7 @@ from dpsql.receipts.coverage_lines import CoverageReceipt
 from dpsql.receipts.phrases import at_least, says_missed, shortfall
 from dpsql.receipts.receipt import ColumnReceipt, Receipt, as_record, is_told
 from dpsql.receipts.result import Result
+from dpsql.session.analyst import Analyst
 from dpsql.session.declarations.unit_names import LOOKS_LIKE
 from dpsql.session.declare import TABLE_RULES, StateAccess, split_name, unit_as_named
 from dpsql.session.engines import FolderOfParts
@@ -28,11 +29,10 @@ from dpsql.session.frame_session import (
     source_place,
 )
 from dpsql.session.free_texts import FreeText, free_texts_postponed
-from dpsql.session.lazy_state import LazyState
 from dpsql.session.new_files import SHELL_STORAGE_VERSION
 from dpsql.session.plots import plot_budget, plot_cascade
 from dpsql.session.session import (
-    Analyst,
+    LazyState,
     Rehearsal,
     Session,
     connect,

@@ -20,7 +20,7 @@ from dpsql.engine.parts.pool import Pool
 from dpsql.engine.spark.carrier import Cluster
 from dpsql.engine.spark.database import SparkEngine
 from dpsql.engine.spark.tables import DeclaredTables
-from dpsql.errors import MissingPackageError, PolicyError
+from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.plan.environment.links import link_steps, unit_column
 from dpsql.state import Policy
@@ -139,7 +139,7 @@ class TablesOfSpark:
     """
 
     cluster: Cluster
-    memory_limit: str = "1GB"
+    memory_limit: str
 
 
 def session_engine(
@@ -166,25 +166,6 @@ def session_engine(
         case TablesOfSpark(cluster, memory_limit):
             of_spark = SparkEngine(connection, cluster, lambda: declared_tables(policy()), memory_limit)
             return of_spark, of_spark.close
-
-
-def spark_cluster(session: object, state: Path | None) -> Cluster:
-    """Return the current database of a Spark session.
-
-    Args:
-        session: the Spark session.
-        state: the state file, beside which rows are kept while a question runs, if Spark has no folder for them.
-
-    Raises:
-        MissingPackageError: pyspark is not there, or too old.
-        PolicyError: it is no Spark session in this process, or has no checkpoint folder.
-
-    """
-    try:
-        from dpsql.engine.spark.cluster import PySparkCluster  # noqa: PLC0415 — it takes a second, and few need it
-    except ImportError:
-        raise MissingPackageError("pyspark 4 or later", "spark") from None
-    return PySparkCluster(session, None if state is None else state.parent)
 
 
 def declared_tables(policy: Policy) -> DeclaredTables:

@@ -20,8 +20,8 @@ from dpsql.session.declarations.people import reason_of, same_key
 from dpsql.session.declarations.unit_names import look_alike_unit
 from dpsql.session.declare import StateAccess, declare, split_name
 from dpsql.session.engines import FrameEngine, database_engine
-from dpsql.session.lazy_state import LazyState, logger
 from dpsql.session.runner import StatementRunner
+from dpsql.session.session import LazyState, logger
 from dpsql.sql.statements import FunctionCall, SelectStatement, read_statement
 from dpsql.state import Domain, Policy, ProtectedTable, State, Unit, checked
 

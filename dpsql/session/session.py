@@ -6,8 +6,11 @@ A session begins with where its state file lies, and opens that as late as it ca
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,10 +23,11 @@ from dpsql.engine.age_table import AgeTable
 from dpsql.engine.connection import Connection, LocalConnection
 from dpsql.engine.parts.manifest import HEAD, is_parts_folder
 from dpsql.engine.spark.place import SparkPlace
-from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, StateError
+from dpsql.errors import DpsqlError, ParseError, PolicyError, StateError
 from dpsql.model.environment import folded
 from dpsql.receipts.result import Result
 from dpsql.release.changed_tables import warnings_now
+from dpsql.session.analyst import Analyst
 from dpsql.session.declare import declare, split_name
 from dpsql.session.engines import (
     FolderOfParts,
@@ -32,13 +36,19 @@ from dpsql.session.engines import (
     parts_folder,
     require_no_head,
     session_engine,
-    spark_cluster,
 )
-from dpsql.session.lazy_state import LazyState
 from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner
 from dpsql.session.spilling import open_database
 from dpsql.sql.statements import DECLARATIONS, FunctionCall, SelectStatement, read_statement
+from dpsql.state import SecondPlace, State
+
+logger = logging.getLogger("dpsql")
+
+
+@functools.cache
+def _say_that_the_budget_ends() -> None:
+    logger.warning("the budget of a database in memory ends with this process; name a state file to keep it")
 
 
 def state_beside(database: str | Path) -> Path | None:
@@ -66,6 +76,56 @@ def state_beside(database: str | Path) -> Path | None:
     return state
 
 
+class LazyState:
+    """The state behind a session: opened when it exists, created by the first declaration.
+
+    A missing state file means that nothing is protected, so nothing can be queried.
+    """
+
+    def __init__(self, path: Path | None = None, beside: SecondPlace | None = None) -> None:
+        self._path = path
+        self._beside = beside
+        self._lock = threading.Lock()
+        self._state: State | None = None
+        self._nothing: State | None = None
+
+    def read(self) -> State:
+        """The state for reading; an empty one in memory where no file exists yet."""
+        with self._lock:
+            if not self._state and not (self._path and self._path.exists()):
+                self._nothing = self._nothing or State.open(None, create=True)
+                return self._nothing
+            return self._open()
+
+    def write(self) -> State:
+        """The state for declarations; creates the file."""
+        with self._lock:
+            return self._open()
+
+    def _open(self) -> State:
+        if self._state is None:
+            self._state = State.open(self._path, create=True, beside=self._beside)
+            if self._path is None:
+                self._say_that_it_ends()
+        return self._state
+
+    def _say_that_it_ends(self) -> None:
+        _say_that_the_budget_ends()
+
+    def copied(self) -> LazyState:
+        """A state in memory that says what this one says now."""
+        copy = LazyState()
+        copy._state = self.read().copied()
+        return copy
+
+    def close(self) -> None:
+        """Close what was opened."""
+        with self._lock:
+            for state in filter(None, (self._state, self._nothing)):
+                state.close()
+            self._state = self._nothing = None
+
+
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
     """What a query would be.
@@ -88,44 +148,6 @@ def is_select(text: str) -> bool:
 
     """
     return isinstance(read_statement(text), SelectStatement)
-
-
-class Analyst:
-    """A handle for one analyst: private SELECT, SHOW TABLES, plans, budgets and their own releases.
-
-    It has no connection to the database; everything it returns is a private answer or a fact about the state file.
-    """
-
-    def __init__(self, runner: StatementRunner, name: str) -> None:
-        self.__desk = runner
-        self.name = name
-
-    def sql(
-        self,
-        text: str,
-        params: Parameters = None,
-        *,
-        timeout_seconds: float | None = None,
-        **options: object,
-    ) -> Result:
-        """Run one statement; as ``Session.sql``, without the curator's statements.
-
-        A time-out, a failure of the engine and an error that nobody foresaw are one EngineError with one text.
-        """
-        try:
-            return self.__desk.run(text, params, options, reader=self.name, timeout_seconds=timeout_seconds)
-        except EngineError:
-            error: DpsqlError = EngineError.unanswered()
-        except DpsqlError as raised:
-            error = raised.for_analyst()
-        except Exception:
-            error = EngineError.unanswered()
-        # What led to an error stays here: frames of the traceback and earlier errors hold exact tables and row values.
-        error.__cause__ = error.__context__ = None
-        raise error.with_traceback(None)
-
-    def __repr__(self) -> str:
-        return f"Analyst({self.name!r})"
 
 
 class Session(contextlib.AbstractContextManager["Session"]):
@@ -336,7 +358,13 @@ def connect(
             "write dpsql.connect('clinic.duckdb'); the session's own DuckDB connection is its attribute `connection`"
         )
     if spark is not None:
-        return _connect_to_spark(path, parts, spark, None if state is None else named_path(state), duckdb_config)
+        from dpsql.session.spark_tables import open_spark  # noqa: PLC0415 — few sessions need it
+
+        if os.fspath(path) != ":memory:" or parts is not None:
+            raise PolicyError("name spark=session, or a database or folder, and not both")
+        state_path = None if state is None else named_path(state)
+        connection, close, tables = open_spark(spark, state_path, duckdb_config)
+        return Session(connection, state_path, close_database=close, rows=tables)
     folder = parts_folder(path, parts, processes)
     path = os.fspath(path if folder is None else folder / HEAD)
     state_path = state_beside(path) if state is None else named_path(state)
@@ -352,19 +380,3 @@ def connect(
     except DpsqlError:
         close()
         raise
-
-
-def _connect_to_spark(
-    path: str | os.PathLike[str],
-    parts: object,
-    spark: object,
-    state_path: Path | None,
-    duckdb_config: Mapping[str, object],
-) -> Session:
-    """Open the tables of a Spark session."""
-    if os.fspath(path) != ":memory:" or parts is not None:
-        raise PolicyError("name spark=session, or a database or folder, and not both")
-    config = {name: str(value) for name, value in duckdb_config.items()}
-    rows = TablesOfSpark(spark_cluster(spark, state_path), config.get("memory_limit", "1GB"))
-    connection, close = open_database(":memory:", state_path, config=config)
-    return Session(connection, state_path, close_database=close, rows=rows)

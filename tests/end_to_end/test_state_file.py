@@ -16,7 +16,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import EngineError, PolicyError, SchemaError, StateError
-from dpsql.session import lazy_state
+from dpsql.session import session as session_module
 from dpsql.state import state_file
 
 QUERY = "SELECT ward, count(*) AS n, sum(cost) AS s FROM visits GROUP BY ward"
@@ -291,7 +291,7 @@ def test_every_way_to_a_file_leads_to_one_budget(clinic: Path, monkeypatch: pyte
 
 
 def test_a_database_in_memory_says_once_that_its_budget_ends(caplog: pytest.LogCaptureFixture) -> None:
-    lazy_state._say_that_the_budget_ends.cache_clear()
+    session_module._say_that_the_budget_ends.cache_clear()
     for _ in range(2):
         with dpsql.connect() as session:
             create_tables(session)

@@ -115,6 +115,12 @@ ROOMS = (
         ("duckdb", "pyarrow"),
     ),
     Room(
+        "engine.spark",
+        "tables of Spark: their head, snapshots of rows in parts of whole units, and a task on each part",
+        (*NOUNS, "assets", "bound", "engine", "engine.parts"),
+        ("duckdb", "pyarrow", "pyspark"),
+    ),
+    Room(
         "cascade",
         "points of a statistic at many levels: the point that serves a reader, and new points",
         (*NOUNS, "state", "noise", "mechanism"),
@@ -169,6 +175,7 @@ ROOMS = (
             *RELEASING,
             "assets",
             "engine.parts",
+            "engine.spark",
             "accounting",
             "pictures",
             "sql",

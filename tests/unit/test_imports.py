@@ -136,7 +136,7 @@ def test_every_package_used_is_declared(package: dict[str, str]) -> None:
         project = tomllib.load(text)["project"]
     # polars is the reader's own: Result.pl() needs it only where it is asked for. dbt loads its plugin itself.
     extras = project["optional-dependencies"]
-    lines = [*project["dependencies"], *extras["server"], *extras["plot"]]
+    lines = [*project["dependencies"], *extras["server"], *extras["plot"], *extras["spark"]]
     declared = {re.split(r"[<>=!~ \[]", line)[0].replace("-", "_") for line in lines} | {"polars", "dbt", "dbt_common"}
     used = {target.split(".")[0] for source in package.values() for target in imports_of(source, set())}
     assert used - set(sys.stdlib_module_names) - {PACKAGE, ""} <= declared

@@ -20,10 +20,10 @@ from dpsql.bound.statement import Bounded
 from dpsql.engine.catalog import Mark
 from dpsql.engine.connection import Connection
 from dpsql.engine.database import DuckDBEngine
-from dpsql.engine.parts.carried import CarriedEngine
 from dpsql.engine.parts.manifest import DEFINITIONS, HEAD, Split, file_digest, read_manifest
 from dpsql.engine.parts.pool import Pool, Task, changed
 from dpsql.engine.parts.process import PROBE
+from dpsql.engine.parts.remote_rows import RemoteRowsEngine
 from dpsql.engine.parts.transaction import PoolCarrier, Reading, added_sizes, read_by
 from dpsql.errors import EngineError, PolicyError
 from dpsql.operations.dialect import quote, text_literal
@@ -32,7 +32,7 @@ Require = Callable[[Split], None]
 """Raises an error if the policy and a split do not agree on the units of tables."""
 
 
-class PartsEngine(CarriedEngine):
+class PartsEngine(RemoteRowsEngine):
     """The protocol of an engine over a folder of parts.
 
     Args:

@@ -21,8 +21,8 @@ from dpsql.engine.catalog import Mark, identity
 from dpsql.engine.connection import Connection, OpenConnection
 from dpsql.engine.database import DuckDBEngine
 from dpsql.engine.listing import ListedTable
-from dpsql.engine.parts.carried import CarriedEngine
 from dpsql.engine.parts.process import PROBE
+from dpsql.engine.parts.remote_rows import RemoteRowsEngine
 from dpsql.engine.spark.carrier import Cluster, Rows, SparkCarrier, other_duckdb
 from dpsql.engine.spark.tables import DeclaredTables, SparkTable, UnitTable, mentioned, read_columns, spark_unit_kind
 from dpsql.engine.spark.task import HOME, OTHER, TaskRequest, to_bytes
@@ -38,7 +38,7 @@ _SIZES = Sizes(10**9, 10**8, 10**5, 10**9)
 _SCHEMA = "main"
 
 
-class SparkEngine(CarriedEngine):
+class SparkEngine(RemoteRowsEngine):
     """The protocol of an engine over tables of Spark.
 
     Args:

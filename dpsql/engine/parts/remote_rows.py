@@ -17,7 +17,7 @@ from dpsql.engine.transaction import ExactTable
 from dpsql.errors import EngineError
 
 
-class CarriedEngine(DuckDBEngine):
+class RemoteRowsEngine(DuckDBEngine):
     """The protocol of an engine whose statements are merged in the head, from what all parts hand on.
 
     Attributes:
