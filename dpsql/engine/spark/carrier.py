@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -12,12 +13,15 @@ import pyarrow as pa
 
 from dpsql.engine.parts.transaction import Made, Reading
 from dpsql.engine.spark.tables import SparkTable, UnitTable
-from dpsql.engine.spark.task import DONE, OTHER, TaskMade, TaskRequest, TaskTable, from_bytes, to_bytes
+from dpsql.engine.spark.task import DONE, NO_NATIVE, OTHER, TEXT, TaskMade, TaskRequest, TaskTable, from_bytes, to_bytes
 from dpsql.errors import EngineError
+
+_ROWS = ""
+"""Stands for the rows of the question among the names of tables that are held."""
 
 
 class Rows(Protocol):
-    """Rows in Spark: each part of them has all rows of some units, or of a table that was made of these."""
+    """What tasks handed on of each part; it stays in Spark."""
 
     def read(self, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
         """Return what a task hands on of each part, as `task.OUTPUT`.
@@ -27,11 +31,16 @@ class Rows(Protocol):
 
         """
 
-    def made(self, request: TaskRequest) -> Rows:
-        """Return the rows that a task hands on of each part. Spark keeps them once they were read."""
+    def made(self, request: TaskRequest, timeout_seconds: float | None) -> tuple[Rows, pa.Table]:
+        """Return what a task hands on of each part, which stays in Spark, and its rows of texts.
+
+        Raises:
+            EngineError: as ``read``.
+
+        """
 
     def drop(self) -> None:
-        """Let Spark forget the rows."""
+        """Let Spark forget it."""
 
 
 class Cluster(Protocol):
@@ -65,8 +74,10 @@ class Cluster(Protocol):
     def mark(self, table: SparkTable) -> str | None:
         """Return a text that changes if files of a table do, or None if it has none."""
 
-    def snapshot(self, tables: Sequence[UnitTable], timeout_seconds: float | None) -> Rows:
-        """Return the rows of tables as they are now; they stay so.
+    def snapshot(
+        self, tables: Sequence[UnitTable], request: TaskRequest, timeout_seconds: float | None
+    ) -> tuple[Rows, pa.Table]:
+        """Return what a task hands on of the rows of tables as they are now, which stays so, and its rows of texts.
 
         Raises:
             EngineError: Spark could not read them, a table has other columns, a key is there twice, or the time ran
@@ -74,8 +85,13 @@ class Cluster(Protocol):
 
         """
 
-    def nothing(self) -> Rows:
-        """Return parts without rows."""
+    def probe(self, request: TaskRequest) -> pa.Table:
+        """Return what a task hands on that is given no rows.
+
+        Raises:
+            EngineError: Spark could not run it; the message is constant.
+
+        """
 
     def progress(self) -> float | None:
         """Return how much of the running jobs is done, 0 to 1, or None if it is not known."""
@@ -103,39 +119,65 @@ class SparkCarrier:
         self._cluster, self._request, self._tables = cluster, request, tables
         self._reads: tuple[str, ...] = ()
         self._of_rows: TaskRequest | None = None
-        self._rows: Rows | None = None
-        self._made: dict[str, Rows] = {}
+        self._held: dict[str, Rows] = {}
+        self._all: list[Rows] = []
 
     def read(self, made: Sequence[Made], reading: Reading, timeout_seconds: float | None) -> list[list[pa.Table]]:
-        """Let tasks run the texts on all parts, once the tables are made that they read."""
-        for one in made:
-            if one.name not in self._made:
-                rows, request = self._source(one.reads, [one.sql], timeout_seconds)
-                table = TaskMade(one.name, one.sql, _blob(one.listed_keys))
-                self._made[one.name] = rows.made(replace(request, made=table))
-        rows, request = self._source(reading.reads, reading.texts, timeout_seconds)
-        request = replace(request, texts=reading.texts, listed_keys=_blob(reading.listed_keys))
-        found = rows.read(request, timeout_seconds)
+        """Let tasks run the texts on all parts, and make the table that they read if it is not there yet.
+
+        Without texts nothing is done: the table is made together with the first text that reads it.
+        """
+        if not reading.texts:
+            return []
+        texts = replace(self._request, texts=reading.texts, listed_keys=_blob(reading.listed_keys))
+        found = self._found({one.name: one for one in made}, reading.reads, texts, timeout_seconds)
         return read_pieces(found, self._cluster.parts, len(reading.texts))
 
-    def _source(
-        self, reads: tuple[str, ...], texts: Sequence[str], timeout_seconds: float | None
-    ) -> tuple[Rows, TaskRequest]:
-        """Return the rows that a text reads, and a request that makes tables of them."""
-        if reads[0] in self._made:
-            return self._made[reads[0]], replace(self._request, held=reads[0])
-        if self._rows is None or self._of_rows is None:
-            tables, public = self._tables(reads, texts)
-            names = tuple(TaskTable(one.table.name, _typed(one)) for one in tables)
-            self._rows = self._cluster.snapshot(tables, timeout_seconds)
-            self._of_rows, self._reads = replace(self._request, tables=names, public=public), reads
+    def _found(
+        self, made: Mapping[str, Made], reads: tuple[str, ...], request: TaskRequest, timeout_seconds: float | None
+    ) -> pa.Table:
+        """Return the rows of the texts of a request that reads the rows of the question, or one table that is made."""
+        name = reads[0]
+        if name in self._held:
+            return self._held[name].read(replace(request, held=name, is_packed=True), timeout_seconds)
+        if name not in made:
+            return self._of_the_rows(reads, request, timeout_seconds)
+        one = made[name]
+        request = replace(request, made=TaskMade(name, one.sql, _blob(one.listed_keys)))
+        before = one.reads[0]
+        if before not in made:
+            return self._of_the_rows(one.reads, request, timeout_seconds)
+        if before not in self._held:
+            nothing = replace(self._request, texts=())
+            self._found(made, one.reads, nothing, timeout_seconds)
+        request = replace(request, held=before, is_packed=True)
+        return self._keep((name,), *self._held[before].made(request, timeout_seconds))
+
+    def _of_the_rows(self, reads: tuple[str, ...], request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
+        """Return the rows of the texts of a request that reads the rows of the question."""
+        names = (request.made.name,) if request.made else ()
+        if self._of_rows is None:
+            asked = (request.made.sql, *request.texts) if request.made else request.texts
+            tables, public = self._tables(reads, asked)
+            of_rows = tuple(TaskTable(one.table.name, _typed(one)) for one in tables)
+            self._of_rows, self._reads = replace(self._request, tables=of_rows, public=public), reads
+            first = replace(request, tables=of_rows, public=public, keeps=True)
+            return self._keep((*names, _ROWS), *self._cluster.snapshot(tables, first, timeout_seconds))
         if self._reads != reads:
             raise AssertionError("a transaction reads the rows of one question")
-        return self._rows, self._of_rows
+        request = replace(request, tables=self._of_rows.tables, public=self._of_rows.public, is_packed=True)
+        if names:
+            return self._keep(names, *self._held[_ROWS].made(request, timeout_seconds))
+        return self._held[_ROWS].read(request, timeout_seconds)
+
+    def _keep(self, names: Sequence[str], rows: Rows, found: pa.Table) -> pa.Table:
+        self._held.update(dict.fromkeys(names, rows))
+        self._all.append(rows)
+        return found
 
     def end(self) -> None:
         """Let Spark forget the rows of the question."""
-        for rows in (*self._made.values(), *([self._rows] if self._rows else [])):
+        for rows in reversed(self._all):
             with contextlib.suppress(EngineError):
                 rows.drop()
 
@@ -154,20 +196,20 @@ def read_pieces(found: pa.Table, parts: int, texts: int) -> list[list[pa.Table]]
     """
     rows = found.to_pylist()
     failures = {row["failure"] for row in rows if row["failure"]}
-    if OTHER in failures:
+    if failures & {OTHER, NO_NATIVE}:
         raise other_duckdb()
     if failures:
         raise EngineError("a task of Spark could not read its rows")
-    done = [row for row in rows if row["place"] == DONE]
-    attempts = {row["part"]: row["attempt"] for row in done}
-    pieces: dict[tuple[int, int], list[pa.Table]] = defaultdict(list)
+    done = {(row["part"], row["attempt"]): json.loads(row["rows"]) for row in rows if row["name"] == DONE}
+    pieces: dict[tuple[int, int], dict[str, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        if row["place"] != DONE and attempts.get(row["part"]) == row["attempt"]:
-            pieces[row["place"], row["part"]].append(from_bytes(row["rows"]))
-    number = sum(len(one) for one in pieces.values())
-    if sorted(attempts) != list(range(parts)) or len(done) != parts or number != sum(row["piece"] for row in done):
+        if row["name"] != DONE:
+            pieces[row["part"], row["attempt"]][row["name"]].append(from_bytes(row["rows"]))
+    names = [f"{TEXT}{place}" for place in range(texts)]
+    is_whole = all(len(pieces[key][name]) == told.get(name) for key, told in done.items() for name in names)
+    if sorted(part for part, _ in done) != list(range(parts)) or set(pieces) != set(done) or not is_whole:
         raise EngineError("Spark did not hand on each part once", withheld=False)
-    return [[pa.concat_tables(pieces[place, part]) for part in range(parts)] for place in range(texts)]
+    return [[pa.concat_tables(pieces[key][name]) for key in sorted(done)] for name in names]
 
 
 def other_duckdb(*, charged: bool = True) -> EngineError:

@@ -25,13 +25,13 @@ from pyspark.sql import functions as of
 from dpsql.engine.connection import interrupt_after
 from dpsql.engine.definitions import redefined
 from dpsql.engine.spark.tables import SparkTable, UnitTable, duckdb_type, spark_unit_kind
-from dpsql.engine.spark.task import SOURCE, TaskRequest, column_name, run_part
+from dpsql.engine.spark.task import DONE, SOURCE, TEXT, TaskRequest, column_name, run_part
 from dpsql.errors import EngineError, MissingPackageError, PolicyError
 from dpsql.model.environment import folded
 
 _T = TypeVar("_T")
 
-_OUTPUT = "part int, attempt bigint, place int, piece int, failure string, rows binary"
+_OUTPUT = "part int, attempt bigint, name string, failure string, rows binary"
 _UNIT = "unit"
 _LEAST_VERSION = 4
 _PARTS = "spark.dpsql.parts"
@@ -123,8 +123,10 @@ class PySparkCluster:
             return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
         return None
 
-    def snapshot(self, tables: Sequence[UnitTable], timeout_seconds: float | None) -> SparkRows:
-        """Return the rows of tables as they are now, in parts of whole units.
+    def snapshot(
+        self, tables: Sequence[UnitTable], request: TaskRequest, timeout_seconds: float | None
+    ) -> tuple[SparkRows, pa.Table]:
+        """Return what a task hands on of the rows of tables as they are now, in parts of whole units.
 
         Raises:
             EngineError: Spark could not read them, a table has other columns, a key is there twice, or the time ran
@@ -137,17 +139,24 @@ class PySparkCluster:
                 raise redefined()
         frames = [self._read(place, one) for place, one in enumerate(tables)]
         if not any(one.links or one.keys for one in tables):
-            whole = _together(frames).repartition(self.parts, _UNIT).drop(_UNIT)
-            held = self._run(whole.checkpoint, timeout_seconds)
-            return SparkRows(self, held, [held])
-        held_frames = [self._run(frame.checkpoint, timeout_seconds) for frame in frames]
-        for place, one in enumerate(tables):
-            for key in one.keys:
-                self._require_unique(held_frames[place], [_place(tables, place, name) for name in key], timeout_seconds)
-        with_units = [_with_unit(tables, place, held_frames) for place in range(len(tables))]
-        whole = _together(with_units).repartition(self.parts, _UNIT).drop(_UNIT)
-        # computed again, it has the same rows: they come from the checkpoints
-        return SparkRows(self, whole.persist(), held_frames)
+            handed_on = mapped(self._in_parts(frames), request)
+            held = self._run(handed_on.checkpoint, timeout_seconds)
+            rows = SparkRows(self, held, [held])
+        else:
+            checkpoints = [self._run(frame.checkpoint, timeout_seconds) for frame in frames]
+            for place, one in enumerate(tables):
+                for key in one.keys:
+                    names = [_place(tables, place, name) for name in key]
+                    self._require_unique(checkpoints[place], names, timeout_seconds)
+            with_units = [_with_unit(tables, place, checkpoints) for place in range(len(tables))]
+            # computed again, it has the same rows: they come from the checkpoints
+            rows = SparkRows(self, mapped(self._in_parts(with_units), request).persist(), checkpoints)
+        return rows, rows.texts(timeout_seconds)
+
+    def _in_parts(self, frames: Sequence[DataFrame]) -> DataFrame:
+        """Return the rows of all frames, those of each unit in one part."""
+        whole = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+        return whole.repartition(self.parts, _UNIT).drop(_UNIT)
 
     def _read(self, place: int, one: UnitTable) -> DataFrame:
         """Return the columns of a table that a question reads, and those that lead to its unit."""
@@ -162,9 +171,10 @@ class PySparkCluster:
         if self._run(twice.count, timeout_seconds):
             raise EngineError("a key that a link leads to is there twice, so its row has no one unit", withheld=False)
 
-    def nothing(self) -> SparkRows:
-        """Return parts without rows."""
-        return SparkRows(self, self._spark.range(0, self.parts, 1, self.parts), [])
+    def probe(self, request: TaskRequest) -> pa.Table:
+        """Return what a task hands on that is given no rows."""
+        frame = self._spark.range(0, self.parts, 1, self.parts)
+        return self._run(mapped(frame, request).toArrow, None)
 
     def progress(self) -> float | None:
         """Return how much of the tasks of running stages is done, or None if it is not known."""
@@ -222,25 +232,34 @@ _GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.in
 
 
 class SparkRows:
-    """A frame whose parts have whole units, or what tasks made of these.
+    """What tasks handed on of each part.
 
     Args:
         cluster: the cluster.
-        frame: the frame.
+        frame: a frame of `task.OUTPUT` that is kept, with one partition for each part.
         checkpoints: frames whose files end with these rows.
 
     """
 
-    def __init__(self, cluster: PySparkCluster, frame: DataFrame, checkpoints: Sequence[DataFrame]) -> None:
+    def __init__(self, cluster: PySparkCluster, frame: DataFrame, checkpoints: Sequence[DataFrame] = ()) -> None:
         self._cluster, self._frame, self._checkpoints = cluster, frame, checkpoints
+
+    def texts(self, timeout_seconds: float | None) -> pa.Table:
+        """Return the rows of texts."""
+        found = self._frame.where(of.col("name").startswith(TEXT) | (of.col("name") == DONE))
+        return self._cluster._run(found.toArrow, timeout_seconds)
 
     def read(self, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
         """Return what a task hands on of each part."""
-        return self._cluster._run(self._mapped(request).toArrow, timeout_seconds)
+        return self._cluster._run(mapped(self._needed(request), request).toArrow, timeout_seconds)
 
-    def made(self, request: TaskRequest) -> SparkRows:
-        """Return the rows that a task hands on of each part; Spark keeps them once they were read."""
-        return SparkRows(self._cluster, self._mapped(request).persist(), [])
+    def made(self, request: TaskRequest, timeout_seconds: float | None) -> tuple[SparkRows, pa.Table]:
+        """Return what a task hands on of each part, which Spark keeps, and its rows of texts."""
+        made = SparkRows(self._cluster, mapped(self._needed(request), request).persist())
+        return made, made.texts(timeout_seconds)
+
+    def _needed(self, request: TaskRequest) -> DataFrame:
+        return self._frame.where(of.col("name").isin(DONE, *request.needed))
 
     def drop(self) -> None:
         """Let Spark forget the rows, and remove their files."""
@@ -249,12 +268,15 @@ class SparkRows:
         for frame in self._checkpoints:
             self._cluster.remove_checkpoint(frame)
 
-    def _mapped(self, request: TaskRequest) -> DataFrame:
-        def dpsql_part(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            task: Any = TaskContext.get()
-            yield from run_part(request, task.partitionId(), task.taskAttemptId(), batches)
 
-        return self._frame.mapInArrow(dpsql_part, _OUTPUT)
+def mapped(frame: DataFrame, request: TaskRequest) -> DataFrame:
+    """Return what a task hands on of each partition of a frame."""
+
+    def dpsql_part(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task: Any = TaskContext.get()
+        yield from run_part(request, task.partitionId(), task.taskAttemptId(), batches)
+
+    return frame.mapInArrow(dpsql_part, _OUTPUT)
 
 
 def _require_session(session: object) -> None:
@@ -333,7 +355,3 @@ def _with_unit(tables: Sequence[UnitTable], place: int, frames: Sequence[DataFra
         frame = frame.join(met, functools.reduce(lambda left, right: left & right, equal))
         child = parent_place
     return frame.select(of.col(_UNIT), *own)
-
-
-def _together(frames: Sequence[DataFrame]) -> DataFrame:
-    return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)

@@ -23,9 +23,9 @@ from dpsql.engine.database import DuckDBEngine
 from dpsql.engine.listing import ListedTable
 from dpsql.engine.parts.process import PROBE
 from dpsql.engine.parts.remote_rows import RemoteRowsEngine
-from dpsql.engine.spark.carrier import Cluster, Rows, SparkCarrier, other_duckdb
+from dpsql.engine.spark.carrier import Cluster, SparkCarrier, other_duckdb
 from dpsql.engine.spark.tables import DeclaredTables, SparkTable, UnitTable, mentioned, read_columns, spark_unit_kind
-from dpsql.engine.spark.task import HOME, OTHER, TaskRequest, to_bytes
+from dpsql.engine.spark.task import HOME, NO_NATIVE, TaskRequest, to_bytes
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.operations.dialect import quote
@@ -193,15 +193,11 @@ class SparkEngine(RemoteRowsEngine):
     def _load_native(self) -> bool:
         """Load the library here; return whether all machines have it, once their DuckDB was compared with this one."""
         has_native = super()._load_native()
-        rows = self._cluster.nothing()
-        if not self._answers(rows, has_native=False):
+        found = self._cluster.probe(self._request(has_native=has_native)).to_pylist()
+        failures = {row["failure"] for row in found} - {None}
+        if failures - {NO_NATIVE}:
             raise other_duckdb(charged=False)
-        return has_native and self._answers(rows, has_native=True)
-
-    def _answers(self, rows: Rows, *, has_native: bool) -> bool:
-        """Return whether tasks on all parts have the DuckDB of this process."""
-        found = rows.read(self._request(has_native=has_native), None).to_pylist()
-        return all(row["failure"] != OTHER for row in found)
+        return has_native and not failures
 
     def _request(self, *, has_native: bool) -> TaskRequest:
         (probe,) = self._look_up(PROBE)

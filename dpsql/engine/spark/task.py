@@ -8,15 +8,18 @@ here needs pyspark.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpsql.assets import native_library
 from dpsql.bound.aggregation import LISTED_KEYS
@@ -35,22 +38,25 @@ OUTPUT = pa.schema(
     [
         ("part", pa.int32()),
         ("attempt", pa.int64()),
-        ("place", pa.int32()),
-        ("piece", pa.int32()),
+        ("name", pa.string()),
         ("failure", pa.string()),
         ("rows", pa.binary()),
     ]
 )
-"""What a task hands on: pieces of the rows of each text. The last row of a part has the place `DONE`, and their number.
+"""What a task hands on: pieces of named tables. The last row of a part is called `DONE`, and counts them by name.
 
 An attempt is the number that Spark gives to a run of a task. So rows of a second run of one task are told apart.
 """
-DONE = -1
+DONE = "done"
+TEXT = "text "
+"""Begin of the names of the rows of texts."""
 
 FAILED = "failed"
 """Word of a failure: the task could not run a text."""
 OTHER = "other"
-"""Word of a failure: the task has another DuckDB, or not the aggregates in C."""
+"""Word of a failure: the task has another DuckDB."""
+NO_NATIVE = "no native"
+"""Word of a failure: the task has not the aggregates in C that its texts call."""
 
 _OFFERED = "dpsql_task_rows"
 _ROWS_AT_ONCE = 2**17
@@ -97,11 +103,13 @@ class TaskRequest:
         has_native: whether texts call the aggregates in C.
         memory_limit: of DuckDB, as in SET memory_limit.
         tables: tables of the rows of a part, in the order of their places.
-        held: name of the temporary table that the rows are of, in place of ``tables``; or nothing.
+        held: name of a temporary table that an earlier task made; or nothing.
         public: name and rows of each public table, as streams of Arrow.
-        made: a temporary table that is handed on in place of texts.
+        made: a temporary table that is made, and handed on.
         texts: SELECTs whose rows are handed on.
         listed_keys: the keys that the texts are about, as a stream of Arrow; None for none.
+        is_packed: whether the task is given what an earlier task handed on, and not rows of Spark.
+        keeps: whether the tables are handed on.
 
     """
 
@@ -114,10 +122,17 @@ class TaskRequest:
     made: TaskMade | None = None
     texts: tuple[str, ...] = ()
     listed_keys: bytes | None = None
+    is_packed: bool = False
+    keeps: bool = False
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Return the names of what the task takes of an earlier task."""
+        return (self.held,) if self.held else tuple(packed_name(table.name) for table in self.tables)
 
 
 class _OtherError(Exception):
-    """The task has another DuckDB than the process that asks."""
+    """The task has other libraries than the process that asks; the text is a word of a failure."""
 
 
 class _FailedError(Exception):
@@ -142,10 +157,15 @@ def from_bytes(blob: bytes | pa.Buffer) -> pa.Table:
     return pa.ipc.open_stream(blob).read_all()
 
 
+def packed_name(table: str) -> str:
+    """Return the name by which rows of a table are handed on."""
+    return f"table {table}"
+
+
 def run_part(
     request: TaskRequest, part: int, attempt: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of `OUTPUT`: those of all texts on one part, or one row with a failure.
+    """Yield rows of `OUTPUT`: those of all tables that are handed on, or one row with a failure.
 
     Args:
         request: what to do.
@@ -154,21 +174,21 @@ def run_part(
         batches: the rows of the part.
 
     """
-    pieces, failure = 0, ""
+    counts, failure = Counter[str](), ""
     try:
-        for place, table in _found(request, batches):
-            for rows in _pieces(table):
-                yield _row(part, attempt, place, pieces, None, to_bytes(rows))
-                pieces += 1
-    except _OtherError:
-        failure = OTHER
+        for name, table in _found(request, batches):
+            for piece in _pieces(table):
+                counts[name] += 1
+                yield _row(part, attempt, name, None, to_bytes(piece))
+    except _OtherError as error:
+        failure = str(error)
     except Exception:
         failure = FAILED
-    yield _row(part, attempt, DONE, pieces, failure or None, None)
+    yield _row(part, attempt, DONE, failure or None, json.dumps(counts).encode())
 
 
-def _row(part: int, attempt: int, place: int, piece: int, failure: str | None, rows: bytes | None) -> pa.RecordBatch:
-    values = (part, attempt, place, piece, failure, rows)
+def _row(part: int, attempt: int, name: str, failure: str | None, rows: bytes) -> pa.RecordBatch:
+    values = (part, attempt, name, failure, rows)
     return pa.RecordBatch.from_arrays(
         [pa.array([value], field.type) for value, field in zip(values, OUTPUT, strict=True)], schema=OUTPUT
     )
@@ -181,22 +201,26 @@ def _pieces(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(start, rows)
 
 
-def _found(request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of each text, or of the table that is made, with its place."""
+def _found(request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the tables that are handed on, with their names."""
     with _opened(request) as cursor:
-        if request.held:
-            _hold(cursor, request.held, batches)
+        for table in request.tables:
+            columns = ", ".join(f"{quote(name)} {kind}" for name, kind in table.columns)
+            cursor.rows(f"CREATE TABLE {HOME}.{quote(table.name)} ({columns or 'nothing INTEGER'})")
+        if request.is_packed:
+            _unpack(cursor, request, batches)
         else:
-            _fill(cursor, request.tables, batches)
+            yield from _fill(cursor, request, batches)
         for name, blob in request.public:
             cursor.offer(_OFFERED, from_bytes(blob))
             cursor.rows(f"CREATE TABLE {HOME}.{quote(name)} AS FROM {_OFFERED}")
         if request.made:
             _offer_listed(cursor, request.made.listed_keys)
-            yield 0, cursor.table(request.made.sql)
+            cursor.rows(f"CREATE TEMP TABLE {request.made.name} AS {request.made.sql}")
+            yield request.made.name, cursor.table(f"FROM temp.main.{request.made.name}")
         _offer_listed(cursor, request.listed_keys)
         for place, text in enumerate(request.texts):
-            yield place, cursor.table(text)
+            yield f"{TEXT}{place}", cursor.table(text)
 
 
 def _offer_listed(cursor: Cursor, keys: bytes | None) -> None:
@@ -232,48 +256,69 @@ def _opened(request: TaskRequest) -> Iterator[Cursor]:
 
 def _require_same(cursor: Cursor, request: TaskRequest) -> None:
     if cursor.rows(PROBE) != [request.probe]:
-        raise _OtherError
+        raise _OtherError(OTHER)
     if request.has_native:
         text, expected = NATIVE_PROBE
         with contextlib.suppress(duckdb.Error):
             if cursor.rows(text) == [expected]:
                 return
-        raise _OtherError
+        raise _OtherError(NO_NATIVE)
 
 
-def _fill(cursor: Cursor, tables: tuple[TaskTable, ...], batches: Iterable[pa.RecordBatch]) -> None:
-    """Make the tables of a part, and put its rows into them."""
-    for table in tables:
-        columns = ", ".join(f"{quote(name)} {kind}" for name, kind in table.columns)
-        cursor.rows(f"CREATE TABLE {HOME}.{quote(table.name)} ({columns or 'nothing INTEGER'})")
+def _fill(cursor: Cursor, request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+    """Put rows of Spark into the tables; yield them, too, if they are handed on."""
+    for rows in _gathered(batches):
+        for place, table in enumerate(request.tables):
+            own = rows.filter(pc.equal(rows[SOURCE], place)) if len(request.tables) > 1 else rows
+            own = own.select([column_name(place, number) for number in range(len(table.columns))])
+            _insert(cursor, table, own)
+            if request.keeps:
+                yield packed_name(table.name), own
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield batches in tables of many rows: a statement for each takes time."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
         if sum(one.num_rows for one in waiting) >= _ROWS_AT_ONCE:
-            _insert(cursor, tables, waiting)
+            yield pa.Table.from_batches(waiting)
             waiting = []
     if waiting:
-        _insert(cursor, tables, waiting)
+        yield pa.Table.from_batches(waiting)
 
 
-def _insert(cursor: Cursor, tables: tuple[TaskTable, ...], batches: list[pa.RecordBatch]) -> None:
-    cursor.offer(_OFFERED, pa.Table.from_batches(batches))
-    for place, table in enumerate(tables):
-        values = ", ".join(column_name(place, number) for number in range(len(table.columns))) or "NULL"
-        of_table = f" WHERE {SOURCE} = {place}" if len(tables) > 1 else ""
-        cursor.rows(f"INSERT INTO {HOME}.{quote(table.name)} SELECT {values} FROM {_OFFERED}{of_table}")
+def _insert(cursor: Cursor, table: TaskTable, rows: pa.Table) -> None:
+    if table.columns:
+        cursor.offer(_OFFERED, rows)
+        cursor.rows(f"INSERT INTO {HOME}.{quote(table.name)} FROM {_OFFERED}")
+    else:
+        cursor.rows(f"INSERT INTO {HOME}.{quote(table.name)} SELECT NULL FROM range({rows.num_rows})")
 
 
-def _hold(cursor: Cursor, name: str, batches: Iterable[pa.RecordBatch]) -> None:
-    """Make a temporary table of the pieces that a task before this one handed on."""
-    pieces: list[pa.Table] = []
-    for batch in batches:
-        for row in batch.to_pylist():
-            if row["failure"]:
-                raise _OtherError if row["failure"] == OTHER else _FailedError
-            if row["place"] != DONE:
-                pieces.append(from_bytes(row["rows"]))
-            elif row["piece"] != len(pieces):
-                raise _FailedError
-    cursor.offer(_OFFERED, pa.concat_tables(pieces))
-    cursor.rows(f"CREATE TEMP TABLE {name} AS FROM {_OFFERED}")
+def _unpack(cursor: Cursor, request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> None:
+    """Put what an earlier task handed on into the tables.
+
+    Raises:
+        _FailedError: the earlier task failed, or some of its rows are missing.
+
+    """
+    tables = {packed_name(table.name): table for table in request.tables}
+    held: list[pa.Table] = []
+    counts, told = Counter[str](), {}
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        if row["failure"]:
+            raise _FailedError
+        if row["name"] == DONE:
+            told = json.loads(row["rows"])
+            continue
+        counts[row["name"]] += 1
+        if row["name"] == request.held:
+            held.append(from_bytes(row["rows"]))
+        else:
+            _insert(cursor, tables[row["name"]], from_bytes(row["rows"]))
+    if any(counts[name] != told.get(name, 0) for name in request.needed):
+        raise _FailedError
+    if request.held:
+        cursor.offer(_OFFERED, pa.concat_tables(held))
+        cursor.rows(f"CREATE TEMP TABLE {request.held} AS FROM {_OFFERED}")
