@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ HEAD = "head.duckdb"
 MANIFEST = "parts.json"
 """Name of the manifest."""
 _FORMAT = 1
+_PART = re.compile(r"part-[0-9a-f]{8}-[0-9]+\.duckdb")
+"""Names of parts."""
 _HEADERS = 3 * 4096
 """Bytes of the headers of a DuckDB file: one is written at each checkpoint, with a number that grows."""
 
@@ -86,7 +89,7 @@ class Split:
 
 
 DEFINITIONS = (
-    "SELECT coalesce(md5(string_agg(sql, ' ' ORDER BY sql)), '') FROM (SELECT sql FROM duckdb_tables() "
+    "SELECT coalesce(md5(string_agg(sql, ' ' ORDER BY sql ASC)), '') FROM (SELECT sql FROM duckdb_tables() "
     "WHERE NOT (internal OR temporary) AND schema_name <> 'dpsql_hidden' AND database_name = ? UNION ALL "
     "SELECT sql FROM duckdb_views() WHERE NOT (internal OR temporary) AND database_name = ?)"
 )
@@ -141,14 +144,34 @@ def read_manifest(folder: Path) -> Split:
 
 
 def _split_of(content: dict[str, Any]) -> Split:
+    """Return the split of a manifest.
+
+    Raises:
+        ValueError: a value has another type, a part is in another folder or twice, or there is none.
+
+    """
     tables = tuple(
         SplitTable(
-            one["table"],
-            one["unit_column"],
-            tuple((tuple(columns), parent, tuple(key)) for columns, parent, key in one["links"]),
-            one["most_rows"],
+            _text(one["table"]),
+            _text(one["unit_column"]),
+            tuple(
+                (tuple(map(_text, columns)), _text(parent), tuple(map(_text, key)))
+                for columns, parent, key in one["links"]
+            ),
+            int(one["most_rows"]),
         )
         for one in content["tables"]
     )
-    parts = tuple(PartFile(one["name"], one["digest"]) for one in content["parts"])
-    return Split(content["identity"], content["duckdb_version"], content["definitions"], tables, parts)
+    parts = tuple(PartFile(_text(one["name"]), _text(one["digest"])) for one in content["parts"])
+    names = [part.name for part in parts]
+    # units of a part that is there twice would count twice
+    if not names or len(set(names)) < len(names) or not all(map(_PART.fullmatch, names)):
+        raise ValueError
+    identity, version = _text(content["identity"]), _text(content["duckdb_version"])
+    return Split(identity, version, _text(content["definitions"]), tables, parts)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value

@@ -7,6 +7,7 @@ process makes these tables anew, by the same texts and salts, and has the same r
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import subprocess
@@ -58,6 +59,8 @@ class _Process:
 
     def __init__(self, start: Header, spilled: Path | None) -> None:
         self.turn = threading.Lock()
+        self.is_closed = False
+        self._owner = os.getpid()
         self._start = {**start, "temp_directory": "" if spilled is None else str(spilled)}
         self._spilled = spilled
         self._running: list[subprocess.Popen[bytes]] = []
@@ -66,9 +69,15 @@ class _Process:
         """Send a request and return the reply.
 
         Raises:
+            EngineError: the session was closed, or belongs to the program that this one was forked from.
             _DiedError: the process is gone, or could not begin.
 
         """
+        if self._owner != os.getpid():
+            # replies to one program would be read by the other
+            raise EngineError("parts are not read after a fork: open the folder in each process", withheld=False)
+        if not self._running and task.request["ask"] == "end":
+            return {}, []
         try:
             running = self._running[0] if self._running else self._begin()
             send(cast("BinaryIO", running.stdin), task.request, task.tables)
@@ -90,11 +99,16 @@ class _Process:
             start_new_session=True,
         )
         self._running[:] = [running]
+        if self.is_closed:
+            self.kill()
+            raise EngineError("the session was closed", withheld=False)
         send(cast("BinaryIO", running.stdin), self._start)
         return running
 
     def kill(self) -> None:
         """End the process at once; the next request begins another."""
+        if self._owner != os.getpid():
+            return
         for running in self._running[:]:
             running.kill()
             for stream in (running.stdin, running.stdout):
@@ -160,7 +174,9 @@ class Pool:
         self._ended = weakref.finalize(self, _kill_all, self._processes)
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes; nothing begins one any more."""
+        for process in self._processes:
+            process.is_closed = True
         self._ended()
         _kill_all(self._processes)
         if self._made_spill:

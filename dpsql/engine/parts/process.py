@@ -2,7 +2,7 @@
 
 Requests and replies go through its standard input and output: a line of JSON, and tables in Arrow's own format.
 Nothing of them is on a command line, in the environment or in a file. A failure is a word, because DuckDB quotes values
-of rows. The process ends when its input does, so it does not outlive the program that began it.
+of rows. The process ends when its input does, even amid a reading, so it does not outlive the program that began it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +90,8 @@ class Reader:
         self._database = duckdb.connect(":memory:", config=config)
         # wide whole numbers and UUIDs stay what they are
         self._database.execute("SET arrow_lossless_conversion = true")
+        # texts of one person may be long: beyond 2 GiB in a batch, small buffers would fail
+        self._database.execute("SET arrow_large_buffer_size = true")
         self._connection: Connection = LocalConnection(self._database, library)
         self._connection.load_native()
         self._home = str(start["home"])
@@ -208,12 +212,24 @@ def main() -> None:
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     # what a library prints is no reply
     os.dup2(2, 1)
-    try:
-        start, _ = receive(requests)
-        reader = Reader(start)
-        while True:
-            request, listed = receive(requests)
+    received: queue.SimpleQueue[tuple[dict[str, Any], list[pa.Table]]] = queue.SimpleQueue()
+    # a query of DuckDB does not notice that nobody waits for it any more
+    threading.Thread(target=_receive_all, args=(requests, received), daemon=True).start()
+    start, _ = received.get()
+    reader = Reader(start)
+    while True:
+        request, listed = received.get()
+        try:
             send(replies, *answered(reader, request, listed))
-    except (EOFError, BrokenPipeError):
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def _receive_all(requests: BinaryIO, received: queue.SimpleQueue[tuple[dict[str, Any], list[pa.Table]]]) -> None:
+    """Read messages until the input ends, and end the process then."""
+    try:
+        while True:
+            received.put(receive(requests))
+    finally:
         # memory of a large database is given back at once
         os._exit(0)
