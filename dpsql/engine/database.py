@@ -42,7 +42,7 @@ from dpsql.errors import EngineError, SchemaError
 _T = TypeVar("_T")
 
 _ROWS_OF_A_PIECE = 2**17
-_MOST_SIZES = 4096
+MOST_SIZES = 4096
 """Sizes that an engine remembers; if there are more, all are forgotten."""
 
 
@@ -181,7 +181,7 @@ class DuckDBEngine(PublicRows):
         )
         sql = bounded.sizes_sql(salt, most)
         (row,) = self._run(lambda cursor: cursor.rows(sql), listed_keys, timeout_seconds, checks=False)
-        if len(self._sizes) >= _MOST_SIZES:
+        if len(self._sizes) >= MOST_SIZES:
             self._sizes.clear()
         self._sizes[salt] = Sizes(*row)
         return self._sizes[salt]

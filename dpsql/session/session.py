@@ -23,7 +23,7 @@ from dpsql.engine.age_table import AgeTable
 from dpsql.engine.connection import Connection, LocalConnection
 from dpsql.engine.parts.manifest import HEAD, is_parts_folder
 from dpsql.engine.spark.place import SparkPlace
-from dpsql.errors import DpsqlError, ParseError, PolicyError, StateError
+from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, StateError
 from dpsql.model.environment import folded
 from dpsql.receipts.result import Result
 from dpsql.release.changed_tables import warnings_now
@@ -174,6 +174,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         rows: FolderOfParts | TablesOfSpark | None = None,
     ) -> None:
         self.connection = connection
+        self._is_closed = False
         self._close_database = close_database or connection.close
         opened = LocalConnection(connection, native_library())
         beside = SparkPlace(rows.cluster.place) if isinstance(rows, TablesOfSpark) else AgeTable(opened)
@@ -207,6 +208,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
                 fails on its answer.
 
         """
+        if self._is_closed:
+            raise EngineError("the session was closed", withheld=False, charged=False)
         return self._runner.run(text, params, options, reader=CURATOR, timeout_seconds=timeout_seconds)
 
     def rehearse(self, declarations: Sequence[str], text: str, **options: object) -> Rehearsal:
@@ -276,6 +279,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     def close(self) -> None:
         """Close the state file, the sandbox and the database."""
+        self._is_closed = True
         self._access.close()
         self._runner.sandbox.close()
         self._close_engine()

@@ -15,7 +15,7 @@ import dpsql
 from dpsql.engine.parts.manifest import MANIFEST
 from dpsql.engine.parts.pool import Task
 from dpsql.engine.parts.process import send
-from tests.end_to_end.test_parts import ASKED, PROTECTED, SECONDS, pool_of
+from tests.end_to_end.test_parts import ASKED, PROTECTED, SECONDS, pool_of, price_of_failure
 from tests.parts import split_of
 
 RUN: dict[str, Any] = {
@@ -54,12 +54,22 @@ def test_a_manifest_with_other_values_is_damaged(old: str, new: str, folder: Pat
         dpsql.connect(parts=folder)
 
 
+def test_other_public_rows_in_the_head_are_refused(folder: Path) -> None:
+    """Joins would read the rows of the parts, and the rest those of the head."""
+    with dpsql.connect(parts=folder) as session:
+        session.sql(PROTECTED)
+        session.connection.execute("UPDATE cities SET city = 'other' WHERE city = 'city 1'")
+        assert price_of_failure(session, dpsql.PolicyError, "main.cities of head.duckdb has other rows") == 0
+
+
 def test_a_closed_session_begins_no_process(folder: Path) -> None:
     with dpsql.connect(parts=folder) as session:
         pool = pool_of(session)
         pool.facts()
     with pytest.raises(dpsql.EngineError, match="was closed"):
         pool.facts()
+    with pytest.raises(dpsql.EngineError, match="was closed"):
+        session.sql(ASKED)
     assert not any(process._running for process in pool._processes)
 
 

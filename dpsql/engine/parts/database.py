@@ -13,15 +13,16 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 
 from dpsql.bound.formulations import Sizes
 from dpsql.bound.statement import Bounded
 from dpsql.engine.catalog import Mark
 from dpsql.engine.connection import Connection
-from dpsql.engine.database import DuckDBEngine
-from dpsql.engine.parts.manifest import DEFINITIONS, HEAD, Split, file_digest, read_manifest
-from dpsql.engine.parts.pool import Pool, Task, changed
+from dpsql.engine.database import MOST_SIZES, DuckDBEngine
+from dpsql.engine.parts.manifest import DEFINITIONS, HEAD, PUBLIC_ROWS, Split, file_digest, read_manifest
+from dpsql.engine.parts.pool import CHECK_SECONDS, Pool, Task, changed
 from dpsql.engine.parts.process import PROBE
 from dpsql.engine.parts.remote_rows import RemoteRowsEngine
 from dpsql.engine.parts.transaction import PoolCarrier, Reading, added_sizes, read_by
@@ -99,6 +100,18 @@ class PartsEngine(RemoteRowsEngine):
                 f"the table {filled[0][0]} of {HEAD} has rows, and no question reads them: delete them there, change "
                 "the source, and split it again"
             )
+        if duckdb.__version__ == self._split.duckdb_version:
+            self._require_public_rows(name)
+
+    def _require_public_rows(self, name: str) -> None:
+        for one in self._split.tables:
+            if one.unit_column:
+                continue
+            if self._look_up(PUBLIC_ROWS.format(f"{quote(name)}.{one.table}")) != [(one.public_rows,)]:
+                raise PolicyError(
+                    f"the public table {one.table} of {HEAD} has other rows than the parts: change the source, and "
+                    "split it again"
+                )
 
     def _require_parts(self) -> None:
         """Compare files that changed on disk since the last comparison, and the processes at the first one."""
@@ -116,7 +129,7 @@ class PartsEngine(RemoteRowsEngine):
             if file_digest(self._folder / part.name) != part.digest:
                 raise changed(place, charged=False)
         checks = [Task(place, {"ask": "check", "part": place}) for place in range(len(self._split.parts))]
-        self._pool.run(checks, None, charged=False)
+        self._pool.run(checks, CHECK_SECONDS, charged=False)
         self._files[:] = found
 
     def _load_native(self) -> bool:
@@ -150,6 +163,8 @@ class PartsEngine(RemoteRowsEngine):
         with self.transaction(timeout_seconds) as transaction:
             reading = Reading((sql,), read_by(bounded.frame), listed_keys)
             (tables,) = transaction.read(reading, timeout_seconds)
+        if len(self._sizes) >= MOST_SIZES:
+            self._sizes.clear()
         self._sizes[salt] = added_sizes(tables)
         return self._sizes[salt]
 

@@ -41,6 +41,7 @@ class SplitTable:
             table is public, and all parts have all of its rows.
         links: the steps from a row to the row of the last parent; none if the table has the column itself.
         most_rows: number of its rows in the part with the most.
+        public_rows: digest of its rows if it is public (`PUBLIC_ROWS`).
 
     """
 
@@ -48,6 +49,7 @@ class SplitTable:
     unit_column: str
     links: tuple[Step, ...] = ()
     most_rows: int = 0
+    public_rows: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,10 @@ DEFINITIONS = (
     "SELECT sql FROM duckdb_views() WHERE NOT (internal OR temporary) AND database_name = ?)"
 )
 """A query for the digest of the definitions of all tables and views of a database, which is named twice."""
+
+
+PUBLIC_ROWS = "SELECT count(*) || ' ' || coalesce(sum(CAST(hash(listed) AS HUGEINT)), 0) FROM {} AS listed"
+"""A query for the digest of the rows of a table: a sum has no order."""
 
 
 def is_parts_folder(path: Path) -> bool:
@@ -159,6 +165,7 @@ def _split_of(content: dict[str, Any]) -> Split:
                 for columns, parent, key in one["links"]
             ),
             int(one["most_rows"]),
+            _text(one["public_rows"]),
         )
         for one in content["tables"]
     )

@@ -26,6 +26,8 @@ from dpsql.engine.connection import interrupt_after
 from dpsql.engine.parts.process import CHANGED, receive, send
 from dpsql.errors import EngineError
 
+CHECK_SECONDS = 120.0
+"""Limit of time of what comes before a charge: a process that does not answer ends then."""
 _ATTEMPTS = 5
 """Processes that may die on one task; then the reading fails."""
 _WAIT_SECONDS = 0.05
@@ -59,6 +61,7 @@ class _Process:
 
     def __init__(self, start: Header, spilled: Path | None) -> None:
         self.turn = threading.Lock()
+        self._life = threading.RLock()
         self.is_closed = False
         self._owner = os.getpid()
         self._start = {**start, "temp_directory": "" if spilled is None else str(spilled)}
@@ -87,21 +90,21 @@ class _Process:
         raise _DiedError
 
     def _begin(self) -> subprocess.Popen[bytes]:
-        if self._spilled:
-            self._spilled.parent.mkdir(parents=True, exist_ok=True)
-        running = subprocess.Popen(  # noqa: S603 — this program and a constant text
-            [sys.executable, "-c", _MAIN, *sys.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # a library may print values of rows
-            stderr=subprocess.DEVNULL,
-            # an interrupt at the keyboard is for the program that began it
-            start_new_session=True,
-        )
-        self._running[:] = [running]
-        if self.is_closed:
-            self.kill()
-            raise EngineError("the session was closed", withheld=False)
+        with self._life:
+            if self.is_closed:
+                raise EngineError("the session was closed", withheld=False)
+            if self._spilled:
+                self._spilled.parent.mkdir(parents=True, exist_ok=True)
+            running = subprocess.Popen(  # noqa: S603 — this program and a constant text
+                [sys.executable, "-c", _MAIN, *sys.path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # a library may print values of rows
+                stderr=subprocess.DEVNULL,
+                # an interrupt at the keyboard is for the program that began it
+                start_new_session=True,
+            )
+            self._running[:] = [running]
         send(cast("BinaryIO", running.stdin), self._start)
         return running
 
@@ -109,15 +112,17 @@ class _Process:
         """End the process at once; the next request begins another."""
         if self._owner != os.getpid():
             return
-        for running in self._running[:]:
-            running.kill()
-            for stream in (running.stdin, running.stdout):
-                with contextlib.suppress(OSError):
-                    cast("BinaryIO", stream).close()
-            running.wait()
-            if self._spilled:
-                shutil.rmtree(self._spilled, ignore_errors=True)
-        self._running.clear()
+        # no other process begins in the folder before it is removed
+        with self._life:
+            while self._running:
+                running = self._running.pop()
+                running.kill()
+                for stream in (running.stdin, running.stdout):
+                    with contextlib.suppress(OSError):
+                        cast("BinaryIO", stream).close()
+                running.wait()
+                if self._spilled:
+                    shutil.rmtree(self._spilled, ignore_errors=True)
 
 
 class _Reading:
@@ -191,7 +196,7 @@ class Pool:
 
         """
         asked = [Task(place, {"ask": "facts"}) for place in range(len(self._processes))]
-        return [header for header, _ in self.run(asked, None, charged=False)]
+        return [header for header, _ in self.run(asked, CHECK_SECONDS, charged=False)]
 
     def run(
         self, tasks: Sequence[Task], timeout_seconds: float | None, *, charged: bool = True

@@ -21,6 +21,7 @@ from dpsql.engine.parts.manifest import (
     DEFINITIONS,
     HEAD,
     MANIFEST,
+    PUBLIC_ROWS,
     PartFile,
     Split,
     SplitTable,
@@ -239,16 +240,25 @@ class _Writing:
                 with self._attached(cursor, head, "head") as name:
                     self._fill(cursor, name, rows, working, None)
                     ((definitions,),) = cursor.rows(DEFINITIONS, [name, name])
+                    public = {
+                        one.table: str(cursor.rows(PUBLIC_ROWS.format(name_in(name, one.place)))[0][0])
+                        for one in self._sources.values()
+                        if not one.unit_column
+                    }
         scratch.unlink()
         tables = tuple(
-            SplitTable(one.table, self._unit_column(one), one.links, self._most[one.table])
+            SplitTable(one.table, self._unit_column(one), one.links, self._most[one.table], public.get(one.table, ""))
             for one in self._sources.values()
         )
         split = Split(self._identity, duckdb.__version__, definitions, tables, tuple(files))
-        written.append(self._folder / f"{MANIFEST}.new")
-        write_manifest(self._folder, split)
-        # they are the parts from here on
-        written.clear()
+        # an interrupt after the manifest is written may not remove what it names
+        made = written[:]
+        written[:] = [self._folder / f"{MANIFEST}.new"]
+        try:
+            write_manifest(self._folder, split)
+        except Exception:
+            written += made
+            raise
         (self._folder / MANIFEST).chmod(0o600)
         return split
 

@@ -244,6 +244,8 @@ def _opened(request: TaskRequest) -> Iterator[Cursor]:
         with contextlib.closing(duckdb.connect(":memory:", config=config)) as database:
             # wide whole numbers and UUIDs stay what they are
             database.execute("SET arrow_lossless_conversion = true")
+            # texts of more than 2 GB are handed on, too
+            database.execute("SET arrow_large_buffer_size = true")
             connection = LocalConnection(database, library)
             if library:
                 connection.load_native()
