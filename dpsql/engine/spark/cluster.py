@@ -12,13 +12,14 @@ import hashlib
 import secrets
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyspark
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as of
 
@@ -35,7 +36,9 @@ _OUTPUT = "part int, attempt bigint, name string, failure string, rows binary"
 _UNIT = "unit"
 _LEAST_VERSION = 4
 _PARTS = "spark.dpsql.parts"
-"""Setting of a Spark session: number of parts. By default it is twice the number of cores."""
+"""Setting of a Spark session: number of parts. By default it is the number of cores."""
+_PROBED: weakref.WeakKeyDictionary[SparkContext, dict[TaskRequest, pa.Table]] = weakref.WeakKeyDictionary()
+"""What machines said to a request without rows. A machine that comes later is compared by each of its tasks."""
 
 
 class PySparkCluster:
@@ -58,7 +61,7 @@ class PySparkCluster:
         catalog, database = session.catalog.currentCatalog(), session.catalog.currentDatabase()
         self._names = (catalog, database)
         self.place = f"{catalog}.{database}"
-        self.parts = int(str(session.conf.get(_PARTS, None) or 2 * self._context.defaultParallelism))
+        self.parts = int(str(session.conf.get(_PARTS, None) or self._context.defaultParallelism))
         self._own_folder = self._checkpoint_folder(folder)
         self._groups: list[str] = []
 
@@ -173,8 +176,11 @@ class PySparkCluster:
 
     def probe(self, request: TaskRequest) -> pa.Table:
         """Return what a task hands on that is given no rows."""
-        frame = self._spark.range(0, self.parts, 1, self.parts)
-        return self._run(mapped(frame, request).toArrow, None)
+        known = _PROBED.setdefault(self._context, {})
+        if request not in known:
+            frame = self._spark.range(0, self.parts, 1, self.parts)
+            known[request] = self._run(mapped(frame, request).toArrow, None)
+        return known[request]
 
     def progress(self) -> float | None:
         """Return how much of the tasks of running stages is done, or None if it is not known."""

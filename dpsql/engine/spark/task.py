@@ -147,7 +147,7 @@ def column_name(table: int, column: int) -> str:
 def to_bytes(table: pa.Table) -> bytes:
     """Return a table as a stream of Arrow."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 
