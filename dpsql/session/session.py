@@ -364,8 +364,8 @@ def connect(
     if spark is not None:
         from dpsql.session.spark_tables import open_spark  # noqa: PLC0415 — few sessions need it
 
-        if os.fspath(path) != ":memory:" or parts is not None:
-            raise PolicyError("name spark=session, or a database or folder, and not both")
+        if os.fspath(path) != ":memory:" or parts is not None or processes is not None:
+            raise PolicyError("name spark=session, or a database or folder with processes, and not both")
         state_path = None if state is None else named_path(state)
         connection, close, tables = open_spark(spark, state_path, duckdb_config)
         return Session(connection, state_path, close_database=close, rows=tables)
