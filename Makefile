@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-shell test test-rest test-all test-times audit check docs data native bench clean
+.PHONY: help demo demo-shell test test-rest test-all test-times spark audit check docs data native bench clean
 
 help:  ## list what make can do
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ test-all: $(VENV)/dev.stamp  ## both in one run; DUCKDB=2.0.0 takes that version
 test-times: $(VENV)/dev.stamp  ## `make test-all`, with CPU seconds by folder and the slowest tests
 	@$(PYTEST) -p tests.times
 
+spark: .venv/spark.stamp  ## questions on tables of Spark; installs pyspark, and Java by the system's packages
+	@DPSQL_SPARK=1 $(BIN)/python -m pytest -m '' -p no:randomly -W ignore::FutureWarning tests/spark
+
 audit: $(VENV)/dev.stamp  ## every test, the long ones too
 	@$(PYTEST) -p tests.times -m ''
 
@@ -54,9 +57,10 @@ data: $(VENV)/dev.stamp  ## make sample_data/ again from its sources
 native: $(VENV)/core.stamp  ## the aggregate in C: faster, same results (needs a C compiler)
 	@$(BIN)/python udfs/native/build.py
 
-# make_zipf.py makes the table, peers.py installs other systems, and same_session.py is a child of same_answers.py
+# make_zipf.py makes the table, peers.py installs other systems, same_session.py is a child of same_answers.py, and
+# spark.py needs what `make spark` installs
 bench: $(VENV)/dev.stamp out/zipf.parquet  ## every benchmark, on a generated table of 10 million rows
-	@set -e; for script in $(filter-out $(addprefix benchmarks/,make_zipf.py peers.py same_session.py),$(wildcard benchmarks/*.py)); \
+	@set -e; for script in $(filter-out $(addprefix benchmarks/,make_zipf.py peers.py same_session.py spark.py),$(wildcard benchmarks/*.py)); \
 	  do echo "$$script"; $(BIN)/python "$$script"; done
 
 clean:  ## remove .venv, caches and generated files
@@ -74,6 +78,13 @@ $(VENV)/core.stamp: pyproject.toml
 $(VENV)/dev.stamp: $(VENV)/core.stamp
 	@echo 'Adding what the tests need to $(VENV) (once; about a minute) …'
 	@$(PIP) install --editable '.[dev]' $(PINS)
+	@touch $@
+
+.venv/spark.stamp: .venv/dev.stamp
+	@bash tests/spark/install_java.sh
+	@echo 'Adding Spark to .venv (once; half a gigabyte) …'
+	@$(PIP) install $$($(BIN)/python -c \
+	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["spark"])')
 	@touch $@
 
 # an environment of its own: zensical and dbt want two versions of pathspec

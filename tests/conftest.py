@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,10 @@ settings.register_profile("search", deadline=None, suppress_health_check=[Health
 # what every change must pass has the same examples each time; new ones are searched for with the long tests
 settings.register_profile("dpsql", settings.get_profile("search"), derandomize=True, database=None)
 settings.load_profile("dpsql")
+
+
+# `make spark` runs these, and installs what they need
+collect_ignore = [] if "DPSQL_SPARK" in os.environ else ["spark"]
 
 
 class _FailuresAtOnce:

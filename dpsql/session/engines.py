@@ -19,7 +19,7 @@ from dpsql.engine.parts.manifest import HEAD, Split, SplitTable, Step, is_parts_
 from dpsql.engine.parts.pool import Pool
 from dpsql.engine.spark.carrier import Cluster
 from dpsql.engine.spark.database import SparkEngine
-from dpsql.engine.spark.tables import DeclaredTables
+from dpsql.engine.spark.tables import DeclaredTables, DeclaredUnit
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.plan.environment.links import link_steps, unit_column
@@ -171,7 +171,8 @@ def session_engine(
 def declared_tables(policy: Policy) -> DeclaredTables:
     """Return what is declared of tables, as an engine over Spark asks for it."""
     units = {
-        one.table: (
+        one.table: DeclaredUnit(
+            one.unit,
             unit_column(policy, one.table),
             tuple((step.columns, step.parent, step.parent_columns) for step in link_steps(policy, one.table)),
         )

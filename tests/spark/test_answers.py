@@ -53,6 +53,7 @@ def test_an_answer_is_free_when_it_is_asked_again(both: list[dpsql.Session]) -> 
     text = "SELECT city, count(*) AS n FROM visits WHERE code < 7 GROUP BY city"
     first = session.sql(text, rho=0.1, delta=1e-6)
     again = session.as_analyst("ana").sql(text, rho=0.1, delta=1e-6)
+    assert again.receipt is not None
     assert (again.fetchall(), again.receipt.charged_rho) == (first.fetchall(), 0.0)
 
 

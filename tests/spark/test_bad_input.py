@@ -140,9 +140,11 @@ def test_a_state_file_of_another_database_is_refused(session: dpsql.Session, spa
     spark.sql("USE others")
     try:
         make(spark, "visits", "SELECT id % 50 AS patient, id % 3 AS code FROM range(900)")
-        with dpsql.connect(spark=spark, state=tmp_path / "clinic.dpsql") as other:
-            with pytest.raises(dpsql.StateError, match="belongs to another database"):
-                other.sql(ASKED, rho=0.2, delta=1e-6)
+        with (
+            dpsql.connect(spark=spark, state=tmp_path / "clinic.dpsql") as other,
+            pytest.raises(dpsql.StateError, match="belongs to another database"),
+        ):
+            other.sql(ASKED, rho=0.2, delta=1e-6)
         spark.sql("DROP TABLE visits")
     finally:
         spark.sql("USE default")
@@ -164,12 +166,12 @@ def test_other_things_are_no_sessions(named: Any, error: type[Exception], match:
 
 def test_an_old_pyspark_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "__version__", "3.5.1")
-    with pytest.raises(dpsql.MissingPackageError, match="pyspark 4 or later in place of 3.5.1"):
+    with pytest.raises(dpsql.MissingPackageError, match=r"pyspark 4 or later in place of 3\.5\.1"):
         dpsql.connect(spark=spark)
 
 
 def test_a_public_table_that_is_too_large_is_refused(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "MOST_PUBLIC_BYTES", 1000)
-    with pytest.raises(dpsql.PolicyError, match="public table 'visits' has .* each task takes all of it"):
-        session.sql("CALL dp_public('visits')")
-        session.sql("SELECT * FROM visits", rho=0.1)
+    session.sql("CALL dp_public('visits')")
+    with pytest.raises(dpsql.PolicyError, match=r"public table 'visits' has .* each task takes all of it"):
+        session.sql("FROM visits")

@@ -13,6 +13,8 @@ from tests.spark.conftest import to_spark
 from tests.sql.golden_records import POLICY, TABLES, Clinic, Record, records
 
 RECORDS = [record for record in records() if record.directive == "exact"]
+VIEW = "visits_view"
+"""A view of DuckDB, which Spark does not have."""
 ALL = ["visits", "bills", "cities", "kinds", "drafts", "stays", "meals"]
 
 
@@ -29,4 +31,8 @@ def clinic(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli
 
 @pytest.mark.parametrize("record", RECORDS, ids=str)
 def test_spark_gives_the_rows_of_the_record(record: Record, clinic: Clinic) -> None:
-    assert clinic.outcome(record) == record.expected
+    if VIEW in record.sql:
+        with pytest.raises(dpsql.SchemaError, match="is not protected"):
+            clinic.outcome(record)
+    else:
+        assert clinic.outcome(record) == record.expected

@@ -34,7 +34,8 @@ from dpsql.engine.spark import cluster
 folder, leaks = Path(sys.argv[1]), sys.argv[2] == "leaks"
 spark = started("local[2]", folder, **{{
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={{folder}}/log4j2.properties",
-    "spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.eventLog.dir": str(folder / "events")}})
+    "spark.eventLog.enabled": "true", "spark.eventLog.compress": "false",
+    "spark.eventLog.dir": str(folder / "events")}})
 with duckdb.connect() as connection:
     connection.execute("CREATE TABLE visits AS SELECT i % 50 AS patient, '{canary}-' || i % 3 AS code, "
                        "'{canary}-' || i AS note FROM range(900) t(i)")

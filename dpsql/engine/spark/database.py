@@ -134,11 +134,21 @@ class SparkEngine(RemoteRowsEngine):
         self._bring(wanted)
         return super().listed(wanted)
 
-    def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
-        """Return whether no two rows agree on some columns.
+    def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
+        """Return the keys of a table that links lead to.
 
-        Spark has no unique keys. A key that a link leads to is compared in the snapshot of each question instead.
+        Spark has no unique keys. Each snapshot looks whether two rows of the table have one such key, and the question
+        fails if they do.
         """
+        found = set()
+        for key in self._declared().keys(schema.canonical):
+            columns = [column for column in map(schema.column, key) if column]
+            if len(columns) == len(key):
+                found.add(tuple(sorted(column.name for column in columns)))
+        return tuple(sorted(found))
+
+    def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
+        """Return whether a link may lead to some columns: each snapshot of a question looks that they are unique."""
         return schema.canonical in self._known or super().is_unique(schema, columns)
 
     def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
@@ -162,20 +172,29 @@ class SparkEngine(RemoteRowsEngine):
                     f"table {table!r} is declared, and is no table of {self._cluster.place} in Spark: make it again, "
                     "or take its declaration back"
                 )
-        for table in declared.units:
-            self._require_unit(table, declared)
+        self._require_units(declared)
         with super().snapshot() as planning:
             yield planning
 
-    def _require_unit(self, table: str, declared: DeclaredTables) -> None:
-        unit, links = declared.units[table]
-        owner = links[-1][1] if links else table
-        column = self._known[owner][0].column(unit) if owner in self._known else None
-        if column and spark_unit_kind(column[1]) is None:
-            raise PolicyError(
-                f"the privacy unit column {unit!r} of {owner!r} has the type {column[1]}, of which equal values may "
-                "differ in Spark: cast it to a whole number or a text in the table"
-            )
+    def _require_units(self, declared: DeclaredTables) -> None:
+        kinds: dict[str, tuple[str, str, str]] = {}
+        for table, unit in declared.units.items():
+            owner = unit.links[-1][1] if unit.links else table
+            column = self._known[owner][0].column(unit.column) if owner in self._known else None
+            if column is None:
+                continue
+            kind = spark_unit_kind(column[1])
+            if kind is None:
+                raise PolicyError(
+                    f"the privacy unit column {unit.column!r} of {owner!r} has the type {column[1]}, of which equal "
+                    "values may differ in Spark: cast it to a whole number or a text in the table"
+                )
+            first = kinds.setdefault(unit.name, (kind, owner, column[1]))
+            if first[0] != kind:
+                raise PolicyError(
+                    f"the privacy unit columns of {first[1]!r} and {owner!r} have the types {first[2]} and "
+                    f"{column[1]}, so one unit would be in two parts: give both one type"
+                )
 
     # rows
 
@@ -223,13 +242,13 @@ class SparkEngine(RemoteRowsEngine):
         """Return what a question reads of tables of units and their parents, and its public tables with their rows."""
         declared = self._declared()
         units = [table for table in reads if table in declared.units]
-        parents = [parent for table in units for _, parent, _ in declared.units[table][1]]
+        parents = [parent for table in units for _, parent, _ in declared.units[table].links]
         names = self._mentioned | mentioned(texts)
         tables = []
         for table in dict.fromkeys((*units, *parents)):
-            unit, links = declared.units[table]
-            found = self._known[table][0]
-            tables.append(UnitTable(found, read_columns(found, names), unit, links, declared.keys(table)))
+            unit, found = declared.units[table], self._known[table][0]
+            columns = read_columns(found, names)
+            tables.append(UnitTable(found, columns, unit.column, unit.links, declared.keys(table)))
         public = tuple((self._known[one][0].name, self._public[one]) for one in reads if one in self._public)
         return tables, public
 

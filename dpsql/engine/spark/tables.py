@@ -70,21 +70,37 @@ class UnitTable:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredUnit:
+    """What is declared of the units of a table.
+
+    Attributes:
+        name: name of the privacy unit.
+        column: the column of the unit; of a linked table that of its last parent.
+        links: steps to the last parent.
+
+    """
+
+    name: str
+    column: str
+    links: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeclaredTables:
     """What is declared of tables, by their canonical names.
 
     Attributes:
-        units: of each table of units, the column of the unit and the steps to the last parent.
+        units: the tables of units.
         public: the version of each public table.
 
     """
 
-    units: Mapping[str, tuple[str, tuple[Step, ...]]]
+    units: Mapping[str, DeclaredUnit]
     public: Mapping[str, str]
 
     def keys(self, table: str) -> tuple[tuple[str, ...], ...]:
         """Return the columns of a table that links of other tables lead to."""
-        steps = (step for _, links in self.units.values() for step in links)
+        steps = (step for unit in self.units.values() for step in unit.links)
         return tuple(dict.fromkeys(key for _, parent, key in steps if parent == table))
 
 

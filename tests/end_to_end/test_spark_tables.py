@@ -1,0 +1,115 @@
+"""Tables of Spark, without Spark: the engine, its tasks and its merge over a cluster in this process.
+
+`make spark` asks the same of Spark (tests/spark).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import dpsql
+from dpsql.engine.spark import task
+from dpsql.engine.spark.task import DONE, TaskRequest, run_part
+from dpsql.session.engines import TablesOfSpark
+from dpsql.session.session import Session
+from tests.end_to_end.test_parts import ASKED, PROTECTED, QUESTIONS, SMALL, TABLES, answered, declare, price_of_failure
+from tests.fake_cluster import FakeCluster
+
+KEY = "ALTER TABLE people ADD PRIMARY KEY (patient);"
+ASKED_HERE = ("rows", "links", "AUTO", "distinct values", "quantiles", "join", "one row")
+
+
+def opened(cluster: FakeCluster, state: Path | None = None) -> Session:
+    """Return a session on the tables of a cluster."""
+    return Session(duckdb.connect(), state, rows=TablesOfSpark(cluster, "500MB"))
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[list[dpsql.Session]]:
+    """One database, and a cluster with the same rows."""
+    with dpsql.connect() as whole:
+        whole.connection.execute(TABLES.replace(KEY, "").format(rows=SMALL[0], people=SMALL[1]))
+        cluster = FakeCluster(whole.connection.cursor(), 2)
+        with opened(cluster) as session:
+            yield [declare(whole), declare(session)]
+
+
+@pytest.mark.parametrize("name", ASKED_HERE)
+def test_tasks_answer_as_one_database(name: str, both: list[dpsql.Session]) -> None:
+    whole, of_tasks = (answered(session, QUESTIONS[name]) for session in both)
+    assert of_tasks == whole
+    spent = [session.sql("FROM dp_budget()").fetchall() for session in both]
+    assert spent[0] == spent[1]
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE visits AS SELECT i % 50 AS patient, i % 3 AS code FROM range(900) t(i)")
+    return FakeCluster(connection, 3)
+
+
+def test_each_part_counts_once(cluster: FakeCluster) -> None:
+    """A second run of a task, and a part without its last row, are no answers."""
+    with opened(cluster) as session:
+        session.sql(PROTECTED)
+        cluster.disturb = lambda found: pa.concat_tables([found, found])
+        assert price_of_failure(session, dpsql.EngineError, "each part once") > 0
+        cluster.disturb = lambda found: found.slice(0, found.num_rows - 1)
+        price_of_failure(session, dpsql.EngineError, "each part once")
+        cluster.disturb = lambda found: found
+        spent = session._access.read().ledger.spent(session._access.read().policy().units[0].name).rho_nano
+        assert len(session.sql(ASKED, rho=0.1, delta=1e-6).fetchall()) == 3
+        assert spent <= 10**8
+        assert cluster.dropped > 0
+
+
+def test_a_task_that_fails_shows_nothing(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(cluster) as session:
+        session.sql(PROTECTED)
+        session.sql("SELECT count(*) AS n FROM visits", rho=0.1, delta=1e-6)
+        monkeypatch.setattr(task, "HOME", "memory.nowhere")
+        assert price_of_failure(session, dpsql.EngineError, "a task of Spark could not read its rows") > 0
+
+
+def test_tables_have_to_be_those_of_the_policy(cluster: FakeCluster) -> None:
+    with opened(cluster) as session:
+        session.sql(PROTECTED)
+        cluster._tables.execute("ALTER TABLE visits ALTER patient TYPE DOUBLE")
+        assert price_of_failure(session, dpsql.PolicyError, "'patient' .* has the type DOUBLE") == 0
+        cluster._tables.execute("DROP TABLE visits")
+        assert price_of_failure(session, dpsql.PolicyError, "is no table of fake.default in Spark") == 0
+        session.connection.execute("CREATE TABLE visits AS SELECT 1 AS patient, 1 AS code")
+        assert price_of_failure(session, dpsql.PolicyError, "is no table of fake.default in Spark") == 0
+
+
+def test_a_state_file_belongs_to_one_database_of_spark(cluster: FakeCluster, tmp_path: Path) -> None:
+    with opened(cluster, tmp_path / "state.dpsql") as session:
+        session.sql(PROTECTED)
+        session.sql(ASKED, rho=0.1, delta=1e-6)
+        other = FakeCluster(cluster._tables.cursor(), 3, "fake.other")
+        with (
+            opened(other, tmp_path / "state.dpsql") as second,
+            pytest.raises(dpsql.StateError, match="another database"),
+        ):
+            second.sql(ASKED, rho=0.2, delta=1e-6)
+
+
+def test_a_session_without_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.delitem(sys.modules, "dpsql.engine.spark.cluster", raising=False)
+    with pytest.raises(dpsql.MissingPackageError, match=r"dpsql\[spark\]"):
+        dpsql.connect(spark=object())
+
+
+def test_an_error_in_a_task_is_a_word() -> None:
+    request = TaskRequest(("no version", "no hash"), has_native=False, memory_limit="100MB")
+    (row,) = [batch.to_pylist()[0] for batch in run_part(request, 0, 1, [])]
+    assert (row["name"], row["failure"], json.loads(row["rows"])) == (DONE, task.OTHER, {})

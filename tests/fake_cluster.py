@@ -1,0 +1,145 @@
+"""A cluster of Spark in this process, with its tables in a DuckDB: tasks run one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from dpsql.engine.parts.unit_part import part_sql
+from dpsql.engine.spark.carrier import Rows
+from dpsql.engine.spark.tables import SparkTable, UnitTable
+from dpsql.engine.spark.task import DONE, OUTPUT, SOURCE, TEXT, TaskRequest, column_name, run_part
+from dpsql.errors import EngineError
+from dpsql.operations.dialect import quote
+
+Disturb = Callable[[pa.Table], pa.Table]
+"""Changes what tasks handed on."""
+
+
+class FakeRows:
+    """What tasks handed on, by part."""
+
+    def __init__(self, cluster: FakeCluster, parts: list[list[pa.RecordBatch]]) -> None:
+        self._cluster, self._parts = cluster, parts
+
+    def texts(self) -> pa.Table:
+        """Return the rows of texts."""
+        found = pa.Table.from_batches([batch for part in self._parts for batch in part], OUTPUT)
+        names = found["name"].to_pylist()
+        return self._cluster.disturb(
+            found.filter(pa.array([name == DONE or name.startswith(TEXT) for name in names], pa.bool_()))
+        )
+
+    def read(self, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
+        return FakeRows(self._cluster, self._run(request)).texts()
+
+    def made(self, request: TaskRequest, timeout_seconds: float | None) -> tuple[Rows, pa.Table]:
+        rows = FakeRows(self._cluster, self._run(request))
+        return rows, rows.texts()
+
+    def _run(self, request: TaskRequest) -> list[list[pa.RecordBatch]]:
+        wanted = (DONE, *request.needed)
+        given = [
+            [batch for batch in part if batch["name"][0].as_py() in wanted] if request.is_packed else part
+            for part in self._parts
+        ]
+        return [list(run_part(request, place, self._cluster.next_attempt(), part)) for place, part in enumerate(given)]
+
+    def drop(self) -> None:
+        self._cluster.dropped += 1
+
+
+class FakeCluster:
+    """A cluster of Spark.
+
+    Attributes:
+        dropped: how many rows were dropped.
+        disturb: changes what tasks handed on.
+
+    """
+
+    def __init__(self, tables: duckdb.DuckDBPyConnection, parts: int, place: str = "fake.default") -> None:
+        self.place, self.parts, self.dropped = place, parts, 0
+        self.disturb: Disturb = lambda found: found
+        self._tables = tables
+        self._attempts = 0
+
+    def next_attempt(self) -> int:
+        """Return the number of a run of a task."""
+        self._attempts += 1
+        return self._attempts
+
+    def table(self, name: str) -> SparkTable | None:
+        sql = "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index"
+        columns = self._tables.execute(sql, [name]).fetchall()
+        return SparkTable(name, tuple(columns)) if columns else None
+
+    def public_rows(self, table: SparkTable, most_bytes: int) -> pa.Table:
+        return self._tables.sql(f"FROM {quote(table.name)}").to_arrow_table()
+
+    def mark(self, table: SparkTable) -> str | None:
+        ((rows,),) = self._tables.sql(f"SELECT count(*) FROM {quote(table.name)}").fetchall()
+        return str(rows)
+
+    def snapshot(
+        self, tables: Sequence[UnitTable], request: TaskRequest, timeout_seconds: float | None
+    ) -> tuple[Rows, pa.Table]:
+        parts: list[list[pa.RecordBatch]] = [[] for _ in range(self.parts)]
+        for place, one in enumerate(tables):
+            for key in one.keys:
+                names = ", ".join(map(quote, key))
+                if self._tables.sql(f"SELECT 1 FROM {one.table.name} GROUP BY {names} HAVING count(*) > 1").fetchall():
+                    raise EngineError("a key that a link leads to is there twice", withheld=False)
+            for number in range(self.parts):
+                rows = self._tables.sql(self._rows(place, one, number)).to_arrow_table()
+                parts[number] += rows.to_batches()
+        columns = [f"c{place}_{i}" for place, one in enumerate(tables) for i in range(len(one.columns))]
+        given = [[_filled(batch, columns, self._types(tables)) for batch in part] for part in parts]
+        rows = FakeRows(self, FakeRows(self, given)._run(replace(request, is_packed=False)))
+        return rows, rows.texts()
+
+    def _types(self, tables: Sequence[UnitTable]) -> dict[str, pa.DataType]:
+        found: dict[str, pa.DataType] = {}
+        for place, one in enumerate(tables):
+            empty = self._tables.sql(f"SELECT {_listed(place, one)} FROM {one.table.name} AS own LIMIT 0")
+            found |= {field.name: field.type for field in empty.to_arrow_table().schema}
+        return found
+
+    def _rows(self, place: int, one: UnitTable, number: int) -> str:
+        joins, child = f"{one.table.name} AS own", "own"
+        for step, (columns, parent, key) in enumerate(one.links):
+            equal = " AND ".join(
+                f"{child}.{quote(left)} = step_{step}.{quote(right)}" for left, right in zip(columns, key, strict=True)
+            )
+            joins, child = f"{joins} JOIN {parent} AS step_{step} ON {equal}", f"step_{step}"
+        unit = part_sql(f"{child}.{quote(one.unit)}", "BIGINT", self.parts)
+        return (
+            f"SELECT CAST({place} AS INTEGER) AS {SOURCE}, {_listed(place, one)} FROM {joins} WHERE {unit} = {number}"
+        )
+
+    def probe(self, request: TaskRequest) -> pa.Table:
+        found = [batch for place in range(self.parts) for batch in run_part(request, place, 0, [])]
+        return pa.Table.from_batches(found, OUTPUT)
+
+    def progress(self) -> float | None:
+        return None
+
+    def close(self) -> None:
+        self._tables.close()
+
+
+def _listed(place: int, one: UnitTable) -> str:
+    return ", ".join(f"own.{quote(name)} AS {column_name(place, i)}" for i, name in enumerate(one.columns)) or "NULL"
+
+
+def _filled(batch: pa.RecordBatch, columns: Sequence[str], types: dict[str, pa.DataType]) -> pa.RecordBatch:
+    """Return a batch with the columns of all tables."""
+    arrays: list[Any] = [batch[SOURCE]]
+    for name in columns:
+        known = name in batch.schema.names
+        arrays.append(batch[name] if known else pa.nulls(batch.num_rows, types[name]))
+    return pa.RecordBatch.from_arrays(arrays, names=[SOURCE, *columns])
