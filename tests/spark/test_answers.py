@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,10 +54,3 @@ def test_an_answer_is_free_when_it_is_asked_again(both: list[dpsql.Session]) -> 
     again = session.as_analyst("ana").sql(text, rho=0.1, delta=1e-6)
     assert again.receipt is not None
     assert (again.fetchall(), again.receipt.charged_rho) == (first.fetchall(), 0.0)
-
-
-def test_nothing_is_left_when_the_session_ends(spark: Any, tmp_path: Path) -> None:
-    with dpsql.connect(spark=spark, state=tmp_path / "a.dpsql") as session:
-        declare(session)
-        session.sql(QUESTIONS["rows"], rho=0.5, delta=1e-6)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.dpsql", "a.dpsql-locks"]

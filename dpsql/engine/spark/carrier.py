@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from dpsql.engine.connection import seconds_left
 from dpsql.engine.parts.transaction import Made, Reading
 from dpsql.engine.spark.tables import SparkTable, UnitTable
 from dpsql.engine.spark.task import DONE, NO_NATIVE, OTHER, TEXT, TaskMade, TaskRequest, TaskTable, from_bytes, to_bytes
@@ -148,8 +150,9 @@ class SparkCarrier:
         if before not in made:
             return self._of_the_rows(one.reads, request, timeout_seconds)
         if before not in self._held:
-            nothing = replace(self._request, texts=())
-            self._found(made, one.reads, nothing, timeout_seconds)
+            deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+            self._found(made, one.reads, self._request, timeout_seconds)
+            timeout_seconds = seconds_left(deadline)
         request = replace(request, held=before, is_packed=True)
         return self._keep((name,), *self._held[before].made(request, timeout_seconds))
 

@@ -12,8 +12,11 @@ import hashlib
 import secrets
 import shutil
 import tempfile
+import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +26,7 @@ from pyspark import SparkContext, TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as of
 
-from dpsql.engine.connection import interrupt_after
+from dpsql.engine.connection import interrupt_after, seconds_left
 from dpsql.engine.definitions import redefined
 from dpsql.engine.spark.tables import SparkTable, UnitTable, duckdb_type, spark_unit_kind
 from dpsql.engine.spark.task import DONE, SOURCE, TEXT, TaskRequest, column_name, run_part
@@ -39,6 +42,24 @@ _PARTS = "spark.dpsql.parts"
 """Setting of a Spark session: number of parts. By default it is the number of cores."""
 _PROBED: weakref.WeakKeyDictionary[SparkContext, dict[TaskRequest, pa.Table]] = weakref.WeakKeyDictionary()
 """What machines said to a request without rows. A machine that comes later is compared by each of its tasks."""
+
+
+@dataclass
+class _OwnFolder:
+    """A checkpoint folder that is made here.
+
+    Attributes:
+        path: its path, which only its owner may enter.
+        sessions: number of open sessions that use it.
+
+    """
+
+    path: str
+    sessions: int = 0
+
+
+_OWN_FOLDERS: weakref.WeakKeyDictionary[SparkContext, _OwnFolder] = weakref.WeakKeyDictionary()
+_TURN = threading.Lock()
 
 
 class PySparkCluster:
@@ -62,26 +83,35 @@ class PySparkCluster:
         self._names = (catalog, database)
         self.place = f"{catalog}.{database}"
         self.parts = int(str(session.conf.get(_PARTS, None) or self._context.defaultParallelism))
-        self._own_folder = self._checkpoint_folder(folder)
+        self._own_folder: _OwnFolder | None = None
+        self._checkpoint_folder(folder)
         self._groups: list[str] = []
 
-    def _checkpoint_folder(self, folder: Path | None) -> str | None:
-        """Return the checkpoint folder that is made for the session, or None if there is one."""
-        if self._context.getCheckpointDir() is not None:
-            return None
-        if not str(self._context.master).startswith("local"):
-            raise PolicyError(
-                "Spark has no checkpoint folder, where a question keeps its rows until it ends: name one that only "
-                "you may read, as in spark.sparkContext.setCheckpointDir('hdfs:///private/checkpoints')"
-            )
-        made = tempfile.mkdtemp(prefix="dpsql-spark-", dir=folder)
-        self._context.setCheckpointDir(made)
-        return made
+    def _checkpoint_folder(self, folder: Path | None) -> None:
+        """Let Spark write to a folder of its owner alone, if nobody named one; the sessions of a driver share it."""
+        with _TURN:
+            own, named = _OWN_FOLDERS.get(self._context), self._context.getCheckpointDir()
+            if named is not None and (own is None or own.path not in named):
+                return
+            if not str(self._context.master).startswith("local"):
+                raise PolicyError(
+                    "Spark has no checkpoint folder, where a question keeps its rows until it ends: name one that only "
+                    "you may read, as in spark.sparkContext.setCheckpointDir('hdfs:///private/checkpoints')"
+                )
+            if own is None or own.sessions == 0:
+                own = _OWN_FOLDERS[self._context] = _OwnFolder(tempfile.mkdtemp(prefix="dpsql-spark-", dir=folder))
+                self._context.setCheckpointDir(own.path)
+            own.sessions += 1
+            self._own_folder = own
 
     def close(self) -> None:
-        """Remove the checkpoint folder that was made for the session."""
-        if self._own_folder:
-            shutil.rmtree(self._own_folder, ignore_errors=True)
+        """Remove the checkpoint folder with the last session that uses it."""
+        with _TURN:
+            own, self._own_folder = self._own_folder, None
+            if own is not None:
+                own.sessions -= 1
+                if own.sessions == 0:
+                    shutil.rmtree(own.path, ignore_errors=True)
 
     def _full_name(self, name: str) -> str:
         return ".".join(f"`{part.replace('`', '``')}`" for part in (*self._names, name))
@@ -140,21 +170,22 @@ class PySparkCluster:
             found = self.table(one.table.name)
             if found is None or found.columns != one.table.columns:
                 raise redefined()
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         frames = [self._read(place, one) for place, one in enumerate(tables)]
         if not any(one.links or one.keys for one in tables):
             handed_on = mapped(self._in_parts(frames), request)
-            held = self._run(handed_on.checkpoint, timeout_seconds)
+            held = self._run(handed_on.checkpoint, seconds_left(deadline))
             rows = SparkRows(self, held, [held])
         else:
-            checkpoints = [self._run(frame.checkpoint, timeout_seconds) for frame in frames]
+            checkpoints = [self._run(frame.checkpoint, seconds_left(deadline)) for frame in frames]
             for place, one in enumerate(tables):
                 for key in one.keys:
                     names = [_place(tables, place, name) for name in key]
-                    self._require_unique(checkpoints[place], names, timeout_seconds)
+                    self._require_unique(checkpoints[place], names, seconds_left(deadline))
             with_units = [_with_unit(tables, place, checkpoints) for place in range(len(tables))]
             # computed again, it has the same rows: they come from the checkpoints
             rows = SparkRows(self, mapped(self._in_parts(with_units), request).persist(), checkpoints)
-        return rows, rows.texts(timeout_seconds)
+        return rows, rows.texts(seconds_left(deadline))
 
     def _in_parts(self, frames: Sequence[DataFrame]) -> DataFrame:
         """Return the rows of all frames, those of each unit in one part."""

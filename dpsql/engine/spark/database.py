@@ -13,6 +13,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+import duckdb
 import pyarrow as pa
 
 from dpsql.bound.formulations import Sizes
@@ -24,7 +25,15 @@ from dpsql.engine.listing import ListedTable
 from dpsql.engine.parts.process import PROBE
 from dpsql.engine.parts.remote_rows import RemoteRowsEngine
 from dpsql.engine.spark.carrier import Cluster, SparkCarrier, other_duckdb
-from dpsql.engine.spark.tables import DeclaredTables, SparkTable, UnitTable, mentioned, read_columns, spark_unit_kind
+from dpsql.engine.spark.tables import (
+    DeclaredTables,
+    DeclaredUnit,
+    SparkTable,
+    UnitTable,
+    mentioned,
+    read_columns,
+    spark_unit_kind,
+)
 from dpsql.engine.spark.task import HOME, NO_NATIVE, TaskRequest, to_bytes
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
@@ -107,8 +116,17 @@ class SparkEngine(RemoteRowsEngine):
             raise PolicyError(f"no column of {found.name!r} has a type that DuckDB reads")
         rows = self._cluster.public_rows(found, MOST_PUBLIC_BYTES) if is_public else None
         place = f"{HOME}.{quote(found.name)}"
+        failed = False
         with self._connection.pinned() as cursor:
-            cursor.rows(f"CREATE OR REPLACE TABLE {place} ({columns})")
+            try:
+                cursor.rows(f"CREATE OR REPLACE TABLE {place} ({columns})")
+            except duckdb.Error:
+                failed = True
+            if failed:
+                # outside the handler, so that no text of DuckDB travels along
+                raise PolicyError(
+                    f"DuckDB cannot have a table like {found.name!r}: two columns may differ in case alone"
+                )
             self._public.pop(table, None)
             if rows is not None:
                 cursor.offer("dpsql_public_rows", rows)
@@ -195,6 +213,21 @@ class SparkEngine(RemoteRowsEngine):
                     f"the privacy unit columns of {first[1]!r} and {owner!r} have the types {first[2]} and "
                     f"{column[1]}, so one unit would be in two parts: give both one type"
                 )
+            self._require_links(table, unit)
+
+    def _require_links(self, table: str, unit: DeclaredUnit) -> None:
+        child = table
+        for columns, parent, key in unit.links:
+            if child in self._known and parent in self._known:
+                for name, other in zip(columns, key, strict=True):
+                    pair = self._known[child][0].column(name), self._known[parent][0].column(other)
+                    kinds = [spark_unit_kind(one[1]) for one in pair if one]
+                    if len(kinds) == 2 and (kinds[0] is None or kinds[0] != kinds[1]):
+                        raise PolicyError(
+                            f"the link from {child!r} to {parent!r} compares columns {name!r} and {other!r} of types "
+                            "that Spark may compare otherwise: give both one whole number or text type"
+                        )
+            child = parent
 
     # rows
 
