@@ -8,11 +8,13 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpsql.engine.parts.unit_part import part_sql
-from dpsql.engine.spark.carrier import Rows
+from dpsql.engine.spark.carrier import Rows, has_large
+from dpsql.engine.spark.request import DONE, LARGE, OUTPUT, SOURCE, TEXT, TaskRequest, column_name
 from dpsql.engine.spark.tables import SparkTable, UnitTable
-from dpsql.engine.spark.task import DONE, OUTPUT, SOURCE, TEXT, TaskRequest, column_name, run_part
+from dpsql.engine.spark.task import add_bucket, run_part
 from dpsql.errors import EngineError
 from dpsql.operations.dialect import quote
 
@@ -26,20 +28,25 @@ class FakeRows:
     def __init__(self, cluster: FakeCluster, parts: list[list[pa.RecordBatch]]) -> None:
         self._cluster, self._parts = cluster, parts
 
-    def texts(self) -> pa.Table:
-        """Return the rows of texts."""
-        found = pa.Table.from_batches([batch for part in self._parts for batch in part], OUTPUT)
-        names = found["name"].to_pylist()
-        return self._cluster.disturb(
-            found.filter(pa.array([name == DONE or name.startswith(TEXT) for name in names], pa.bool_()))
-        )
+    def texts(self, request: TaskRequest) -> pa.Table:
+        """Return the rows of texts, large ones after those of equal keys were added up."""
+        whole = pa.Table.from_batches([batch for part in self._parts for batch in part], OUTPUT)
+        found = _named(whole, lambda name: name == DONE or name.startswith(TEXT))
+        if has_large(found):
+            self._cluster.added += 1
+            large = _named(whole, lambda name: name.startswith(LARGE))
+            for place in range(self._cluster.parts):
+                own = large.filter(pc.equal(large["bucket"], place))
+                batches = add_bucket(request, place, self._cluster.next_attempt(), own.to_batches())
+                found = pa.concat_tables([found, pa.Table.from_batches(list(batches))])
+        return self._cluster.disturb(found)
 
     def read(self, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
-        return FakeRows(self._cluster, self._run(request)).texts()
+        return FakeRows(self._cluster, self._run(request)).texts(request)
 
     def made(self, request: TaskRequest, timeout_seconds: float | None) -> tuple[Rows, pa.Table]:
         rows = FakeRows(self._cluster, self._run(request))
-        return rows, rows.texts()
+        return rows, rows.texts(request)
 
     def _run(self, request: TaskRequest) -> list[list[pa.RecordBatch]]:
         wanted = (DONE, *request.needed)
@@ -58,12 +65,13 @@ class FakeCluster:
 
     Attributes:
         dropped: how many rows were dropped.
+        added: how often rows of equal keys were added up before the driver.
         disturb: changes what tasks handed on.
 
     """
 
     def __init__(self, tables: duckdb.DuckDBPyConnection, parts: int, place: str = "fake.default") -> None:
-        self.place, self.parts, self.dropped = place, parts, 0
+        self.place, self.parts, self.dropped, self.added = place, parts, 0, 0
         self.disturb: Disturb = lambda found: found
         self._tables = tables
         self._attempts = 0
@@ -100,7 +108,7 @@ class FakeCluster:
         columns = [f"c{place}_{i}" for place, one in enumerate(tables) for i in range(len(one.columns))]
         given = [[_filled(batch, columns, self._types(tables)) for batch in part] for part in parts]
         rows = FakeRows(self, FakeRows(self, given)._run(replace(request, is_packed=False)))
-        return rows, rows.texts()
+        return rows, rows.texts(request)
 
     def _types(self, tables: Sequence[UnitTable]) -> dict[str, pa.DataType]:
         found: dict[str, pa.DataType] = {}
@@ -130,6 +138,10 @@ class FakeCluster:
 
     def close(self) -> None:
         self._tables.close()
+
+
+def _named(found: pa.Table, is_wanted: Callable[[str], bool]) -> pa.Table:
+    return found.filter(pa.array(map(is_wanted, found["name"].to_pylist()), pa.bool_()))
 
 
 def _listed(place: int, one: UnitTable) -> str:

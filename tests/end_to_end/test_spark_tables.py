@@ -12,11 +12,13 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import dpsql
-from dpsql.engine.spark import task
-from dpsql.engine.spark.task import DONE, TaskRequest, run_part
+from dpsql.engine.spark import database, task
+from dpsql.engine.spark.request import ADDED, DONE, OTHER, TaskRequest
+from dpsql.engine.spark.task import run_part
 from dpsql.session.engines import TablesOfSpark
 from dpsql.session.session import Session
 from tests.end_to_end.test_parts import ASKED, PROTECTED, QUESTIONS, SMALL, TABLES, answered, declare, price_of_failure
@@ -47,6 +49,29 @@ def test_tasks_answer_as_one_database(name: str, both: list[dpsql.Session]) -> N
     assert of_tasks == whole
     spent = [session.sql("FROM dp_budget()").fetchall() for session in both]
     assert spent[0] == spent[1]
+
+
+@pytest.mark.parametrize("name", ["rows", "distinct values", "AUTO"])
+def test_rows_that_are_many_are_added_up_before_the_driver(
+    name: str, both: list[dpsql.Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal keys of all parts meet in a bucket; numbers and prices stay the same."""
+    monkeypatch.setattr(database, "MOST_ROWS", 20)
+    for session in both:
+        session.sql("CALL dp_new_version('visits')")
+    cluster = both[1]._runner.engine._cluster  # type: ignore[attr-defined]
+    before = cluster.added
+    whole, of_tasks = (answered(session, QUESTIONS[name]) for session in both)
+    assert of_tasks == whole
+    assert cluster.added > before
+
+
+def test_a_bucket_that_is_lost_is_noticed(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "MOST_ROWS", 1)
+    cluster.disturb = lambda found: found.filter(pc.not_equal(found["name"], ADDED))
+    with opened(cluster) as session:
+        session.sql(PROTECTED)
+        price_of_failure(session, dpsql.EngineError, "each part once")
 
 
 @pytest.fixture
@@ -112,4 +137,4 @@ def test_a_session_without_pyspark_says_what_to_install(monkeypatch: pytest.Monk
 def test_an_error_in_a_task_is_a_word() -> None:
     request = TaskRequest(("no version", "no hash"), has_native=False, memory_limit="100MB")
     (row,) = [batch.to_pylist()[0] for batch in run_part(request, 0, 1, [])]
-    assert (row["name"], row["failure"], json.loads(row["rows"])) == (DONE, task.OTHER, {})
+    assert (row["name"], row["failure"], json.loads(row["rows"])) == (DONE, OTHER, {})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.engine.spark import database
 from tests.end_to_end.test_parts import LARGE, QUESTIONS, TABLES, WITH, answered, declare
 from tests.spark.conftest import to_spark
 
@@ -34,6 +35,15 @@ def test_spark_answers_as_one_database(name: str, both: list[dpsql.Session]) -> 
     assert of_spark == whole
     spent = [session.sql("FROM dp_budget()").fetchall() for session in both]
     assert spent[0] == spent[1]
+
+
+def test_rows_that_are_many_are_added_up_in_spark(both: list[dpsql.Session], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "MOST_ROWS", 20)
+    for session in both:
+        session.sql("CALL dp_new_version('visits')")
+    for name in ("sums", "distinct values"):
+        whole, of_spark = (answered(session, QUESTIONS[name]) for session in both)
+        assert of_spark == whole
 
 
 def test_what_reads_raw_rows_is_refused_by_name(both: list[dpsql.Session]) -> None:

@@ -16,7 +16,8 @@ from pyspark import TaskContext
 
 import dpsql
 from dpsql.engine.spark import cluster
-from dpsql.engine.spark.task import TaskRequest, run_part
+from dpsql.engine.spark.request import TaskRequest
+from dpsql.engine.spark.task import run_part
 from tests.end_to_end.test_parts import QUESTIONS, SMALL, TABLES, answered, declare
 from tests.spark.conftest import started, to_spark
 from tests.spark.test_answers import ALL

@@ -15,7 +15,7 @@ from dpsql.bound.aggregation import HELD_ROWS
 from dpsql.bound.formulations import Formulation, Sizes
 from dpsql.bound.kept_pairs import KEPT_PAIRS, KeptPairs
 from dpsql.bound.pairs import PAIRS, Pairs
-from dpsql.bound.partials import partial_table
+from dpsql.bound.partials import PartialRows, partial_table
 from dpsql.bound.statement import Bounded, Statement
 from dpsql.engine.connection import seconds_left
 from dpsql.engine.parts.pool import Header, Pool, Task
@@ -50,12 +50,14 @@ class Reading:
         texts: SELECTs.
         reads: canonical names of the tables that they read, or the name of a table that was made before.
         listed_keys: keys that they are about.
+        rows: for each text the rows that it has of a part, if rows of equal keys may be added up before the merge.
 
     """
 
     texts: tuple[str, ...]
     reads: tuple[str, ...]
     listed_keys: pa.Table | None = None
+    rows: tuple[PartialRows, ...] = ()
 
 
 class Carrier(Protocol):
@@ -189,7 +191,7 @@ class PartsTransaction(DuckDBTransaction):
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         partial = statement.partial(salt, formulation, pairs)
         texts = tuple(rows.sql for rows in partial.rows)
-        reading = Reading(texts, _read_by_statement(statement, pairs), listed_keys)
+        reading = Reading(texts, _read_by_statement(statement, pairs), listed_keys, partial.rows)
         found = self.read(reading, seconds_left(deadline))
         offered = {partial_table(place): pa.concat_tables(tables) for place, tables in enumerate(found)}
         return self.aggregate(

@@ -5,17 +5,30 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from dpsql.engine.connection import seconds_left
 from dpsql.engine.parts.transaction import Made, Reading
+from dpsql.engine.spark.request import (
+    ADDED,
+    DONE,
+    LARGE,
+    NO_NATIVE,
+    OTHER,
+    TEXT,
+    TaskMade,
+    TaskRequest,
+    TaskTable,
+    TaskText,
+    from_bytes,
+    to_bytes,
+)
 from dpsql.engine.spark.tables import SparkTable, UnitTable
-from dpsql.engine.spark.task import DONE, NO_NATIVE, OTHER, TEXT, TaskMade, TaskRequest, TaskTable, from_bytes, to_bytes
 from dpsql.errors import EngineError
 
 _ROWS = ""
@@ -26,7 +39,7 @@ class Rows(Protocol):
     """What tasks handed on of each part; it stays in Spark."""
 
     def read(self, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
-        """Return what a task hands on of each part, as `task.OUTPUT`.
+        """Return what a task hands on of each part, as `request.OUTPUT`.
 
         Raises:
             EngineError: Spark could not run the tasks, or the time ran out; the message is constant.
@@ -131,8 +144,11 @@ class SparkCarrier:
         """
         if not reading.texts:
             return []
-        texts = replace(self._request, texts=reading.texts, listed_keys=_blob(reading.listed_keys))
-        found = self._found({one.name: one for one in made}, reading.reads, texts, timeout_seconds)
+        texts = tuple(map(TaskText, reading.texts))
+        if reading.rows:
+            texts = tuple(TaskText(one.sql, one.keys, one.totals) for one in reading.rows)
+        request = replace(self._request, texts=texts, listed_keys=_blob(reading.listed_keys))
+        found = self._found({one.name: one for one in made}, reading.reads, request, timeout_seconds)
         return read_pieces(found, self._cluster.parts, len(reading.texts))
 
     def _found(
@@ -160,7 +176,7 @@ class SparkCarrier:
         """Return the rows of the texts of a request that reads the rows of the question."""
         names = (request.made.name,) if request.made else ()
         if self._of_rows is None:
-            asked = (request.made.sql, *request.texts) if request.made else request.texts
+            asked = [text.sql for text in request.texts] + ([request.made.sql] if request.made else [])
             tables, public = self._tables(reads, asked)
             of_rows = tuple(TaskTable(one.table.name, _typed(one)) for one in tables)
             self._of_rows, self._reads = replace(self._request, tables=of_rows, public=public), reads
@@ -203,16 +219,34 @@ def read_pieces(found: pa.Table, parts: int, texts: int) -> list[list[pa.Table]]
         raise other_duckdb()
     if failures:
         raise EngineError("a task of Spark could not read its rows")
-    done = {(row["part"], row["attempt"]): json.loads(row["rows"]) for row in rows if row["name"] == DONE}
-    pieces: dict[tuple[int, int], dict[str, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
+    done = {(row["part"], row["attempt"]): Counter[str](json.loads(row["rows"])) for row in _named(rows, DONE)}
+    pieces: dict[str, dict[tuple[int, int], list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        if row["name"] != DONE:
-            pieces[row["part"], row["attempt"]][row["name"]].append(from_bytes(row["rows"]))
-    names = [f"{TEXT}{place}" for place in range(texts)]
-    is_whole = all(len(pieces[key][name]) == told.get(name) for key, told in done.items() for name in names)
-    if sorted(part for part, _ in done) != list(range(parts)) or set(pieces) != set(done) or not is_whole:
+        if row["name"] not in (DONE, ADDED):
+            pieces[row["name"]][row["part"], row["attempt"]].append(from_bytes(row["rows"]))
+    told = sum(done.values(), Counter[str]())
+    given = sum((Counter[str](json.loads(row["rows"])) for row in _named(rows, ADDED)), Counter[str]())
+    is_whole = sorted(part for part, _ in done) == list(range(parts))
+    of_texts: list[list[pa.Table]] = []
+    for place in range(texts):
+        small, large = f"{TEXT}{place}", f"{LARGE}{place}"
+        counts = {key: one[small] for key, one in done.items() if one[small]}
+        is_whole &= {key: len(one) for key, one in pieces[small].items()} == counts and given[large] == told[large]
+        tables = [pieces[small][key] for key in sorted(counts)] + list(pieces[f"{ADDED}{place}"].values())
+        of_texts.append([pa.concat_tables(one) for one in tables])
+    if not is_whole:
         raise EngineError("Spark did not hand on each part once", withheld=False)
-    return [[pa.concat_tables(pieces[key][name]) for key in sorted(done)] for name in names]
+    return of_texts
+
+
+def has_large(found: pa.Table) -> bool:
+    """Return whether tasks have rows of texts that are too many for the driver."""
+    told = (json.loads(row["rows"]) for row in _named(found.to_pylist(), DONE))
+    return any(name.startswith(LARGE) for one in told for name in one)
+
+
+def _named(rows: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row["name"] == name]
 
 
 def other_duckdb(*, charged: bool = True) -> EngineError:

@@ -10,13 +10,9 @@ import contextlib
 import functools
 import hashlib
 import secrets
-import shutil
-import tempfile
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,38 +24,25 @@ from pyspark.sql import functions as of
 
 from dpsql.engine.connection import interrupt_after, seconds_left
 from dpsql.engine.definitions import redefined
+from dpsql.engine.spark.carrier import has_large
+from dpsql.engine.spark.checkpoint_folder import enter_folder, leave_folder
+from dpsql.engine.spark.request import DONE, LARGE, SOURCE, TEXT, TaskRequest, column_name
 from dpsql.engine.spark.tables import SparkTable, UnitTable, duckdb_type, spark_unit_kind
-from dpsql.engine.spark.task import DONE, SOURCE, TEXT, TaskRequest, column_name, run_part
+from dpsql.engine.spark.task import add_bucket, run_part
 from dpsql.errors import EngineError, MissingPackageError, PolicyError
 from dpsql.model.environment import folded
 
 _T = TypeVar("_T")
 
-_OUTPUT = "part int, attempt bigint, name string, failure string, rows binary"
+_OUTPUT = "part int, attempt bigint, name string, bucket int, failure string, rows binary"
 _UNIT = "unit"
 _LEAST_VERSION = 4
+RunTask = Callable[[TaskRequest, int, int, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
 _PARTS = "spark.dpsql.parts"
 """Setting of a Spark session: number of parts. By default it is the number of cores."""
 _PROBED: weakref.WeakKeyDictionary[SparkContext, dict[TaskRequest, pa.Table]] = weakref.WeakKeyDictionary()
 """What machines said to a request without rows. A machine that comes later is compared by each of its tasks."""
-
-
-@dataclass
-class _OwnFolder:
-    """A checkpoint folder that is made here.
-
-    Attributes:
-        path: its path, which only its owner may enter.
-        sessions: number of open sessions that use it.
-
-    """
-
-    path: str
-    sessions: int = 0
-
-
-_OWN_FOLDERS: weakref.WeakKeyDictionary[SparkContext, _OwnFolder] = weakref.WeakKeyDictionary()
-_TURN = threading.Lock()
 
 
 class PySparkCluster:
@@ -83,35 +66,12 @@ class PySparkCluster:
         self._names = (catalog, database)
         self.place = f"{catalog}.{database}"
         self.parts = int(str(session.conf.get(_PARTS, None) or self._context.defaultParallelism))
-        self._own_folder: _OwnFolder | None = None
-        self._checkpoint_folder(folder)
+        self._own_folder = enter_folder(self._context, folder)
         self._groups: list[str] = []
-
-    def _checkpoint_folder(self, folder: Path | None) -> None:
-        """Let Spark write to a folder of its owner alone, if nobody named one; the sessions of a driver share it."""
-        with _TURN:
-            own, named = _OWN_FOLDERS.get(self._context), self._context.getCheckpointDir()
-            if named is not None and (own is None or own.path not in named):
-                return
-            if not str(self._context.master).startswith("local"):
-                raise PolicyError(
-                    "Spark has no checkpoint folder, where a question keeps its rows until it ends: name one that only "
-                    "you may read, as in spark.sparkContext.setCheckpointDir('hdfs:///private/checkpoints')"
-                )
-            if own is None or own.sessions == 0:
-                own = _OWN_FOLDERS[self._context] = _OwnFolder(tempfile.mkdtemp(prefix="dpsql-spark-", dir=folder))
-                self._context.setCheckpointDir(own.path)
-            own.sessions += 1
-            self._own_folder = own
 
     def close(self) -> None:
         """Remove the checkpoint folder with the last session that uses it."""
-        with _TURN:
-            own, self._own_folder = self._own_folder, None
-            if own is not None:
-                own.sessions -= 1
-                if own.sessions == 0:
-                    shutil.rmtree(own.path, ignore_errors=True)
+        leave_folder(self._own_folder)
 
     def _full_name(self, name: str) -> str:
         return ".".join(f"`{part.replace('`', '``')}`" for part in (*self._names, name))
@@ -185,7 +145,17 @@ class PySparkCluster:
             with_units = [_with_unit(tables, place, checkpoints) for place in range(len(tables))]
             # computed again, it has the same rows: they come from the checkpoints
             rows = SparkRows(self, mapped(self._in_parts(with_units), request).persist(), checkpoints)
-        return rows, rows.texts(seconds_left(deadline))
+        return rows, self.texts(rows.frame, request, seconds_left(deadline))
+
+    def texts(self, frame: DataFrame, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
+        """Return the rows of texts that tasks handed on; those that are too many are added up in Spark first."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        small = of.col("name").startswith(TEXT) | (of.col("name") == DONE)
+        found = self._run(frame.where(small).toArrow, timeout_seconds)
+        if not has_large(found):
+            return found
+        large = frame.where(of.col("name").startswith(LARGE)).repartition(self.parts, "bucket")
+        return pa.concat_tables([found, self._run(mapped(large, request, add_bucket).toArrow, seconds_left(deadline))])
 
     def _in_parts(self, frames: Sequence[DataFrame]) -> DataFrame:
         """Return the rows of all frames, those of each unit in one part."""
@@ -273,45 +243,40 @@ class SparkRows:
 
     Args:
         cluster: the cluster.
-        frame: a frame of `task.OUTPUT` that is kept, with one partition for each part.
+        frame: a frame of `request.OUTPUT` that is kept, with one partition for each part.
         checkpoints: frames whose files end with these rows.
 
     """
 
     def __init__(self, cluster: PySparkCluster, frame: DataFrame, checkpoints: Sequence[DataFrame] = ()) -> None:
-        self._cluster, self._frame, self._checkpoints = cluster, frame, checkpoints
-
-    def texts(self, timeout_seconds: float | None) -> pa.Table:
-        """Return the rows of texts."""
-        found = self._frame.where(of.col("name").startswith(TEXT) | (of.col("name") == DONE))
-        return self._cluster._run(found.toArrow, timeout_seconds)
+        self._cluster, self.frame, self._checkpoints = cluster, frame, checkpoints
 
     def read(self, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
         """Return what a task hands on of each part."""
-        return self._cluster._run(mapped(self._needed(request), request).toArrow, timeout_seconds)
+        return self._cluster.texts(mapped(self._needed(request), request), request, timeout_seconds)
 
     def made(self, request: TaskRequest, timeout_seconds: float | None) -> tuple[SparkRows, pa.Table]:
         """Return what a task hands on of each part, which Spark keeps, and its rows of texts."""
-        made = SparkRows(self._cluster, mapped(self._needed(request), request).persist())
-        return made, made.texts(timeout_seconds)
+        frame = mapped(self._needed(request), request).persist()
+        return SparkRows(self._cluster, frame), self._cluster.texts(frame, request, timeout_seconds)
 
     def _needed(self, request: TaskRequest) -> DataFrame:
-        return self._frame.where(of.col("name").isin(DONE, *request.needed))
+        return self.frame.where(of.col("name").isin(DONE, *request.needed))
 
     def drop(self) -> None:
         """Let Spark forget the rows, and remove their files."""
         with contextlib.suppress(Exception):
-            self._frame.unpersist()
+            self.frame.unpersist()
         for frame in self._checkpoints:
             self._cluster.remove_checkpoint(frame)
 
 
-def mapped(frame: DataFrame, request: TaskRequest) -> DataFrame:
+def mapped(frame: DataFrame, request: TaskRequest, run: RunTask = run_part) -> DataFrame:
     """Return what a task hands on of each partition of a frame."""
 
     def dpsql_part(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task: Any = TaskContext.get()
-        yield from run_part(request, task.partitionId(), task.taskAttemptId(), batches)
+        yield from run(request, task.partitionId(), task.taskAttemptId(), batches)
 
     return frame.mapInArrow(dpsql_part, _OUTPUT)
 
@@ -346,7 +311,7 @@ def _quoted(name: str) -> str:
 def _aliases(place: int, one: UnitTable) -> list[tuple[str, str]]:
     """Return the columns of a table that are read, each with the name that Spark gives it from here on.
 
-    The columns of the texts come first, as `task.TaskTable` has them.
+    The columns of the texts come first, as `request.TaskTable` has them.
     """
     more = [name for columns, _, _ in one.links[:1] for name in columns]
     more += [name for key in one.keys for name in key]

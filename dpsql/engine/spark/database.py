@@ -25,6 +25,7 @@ from dpsql.engine.listing import ListedTable
 from dpsql.engine.parts.process import PROBE
 from dpsql.engine.parts.remote_rows import RemoteRowsEngine
 from dpsql.engine.spark.carrier import Cluster, SparkCarrier, other_duckdb
+from dpsql.engine.spark.request import HOME, NO_NATIVE, TaskRequest, to_bytes
 from dpsql.engine.spark.tables import (
     DeclaredTables,
     DeclaredUnit,
@@ -34,7 +35,6 @@ from dpsql.engine.spark.tables import (
     read_columns,
     spark_unit_kind,
 )
-from dpsql.engine.spark.task import HOME, NO_NATIVE, TaskRequest, to_bytes
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.operations.dialect import quote
@@ -42,6 +42,8 @@ from dpsql.operations.dialect import quote
 MOST_PUBLIC_BYTES = 100 * 2**20
 """Most bytes of a public table, in Arrow's format: each task takes all of its rows along."""
 
+MOST_ROWS = 4_000_000
+"""Rows of one text that the driver takes of all parts; more are added up by their keys in Spark first."""
 _SIZES = Sizes(10**9, 10**8, 10**5, 10**9)
 """Sizes of the rows of any frame: they decide how a statement is written, and Spark reads large tables."""
 _SCHEMA = "main"
@@ -253,7 +255,8 @@ class SparkEngine(RemoteRowsEngine):
 
     def _request(self, *, has_native: bool) -> TaskRequest:
         (probe,) = self._look_up(PROBE)
-        return TaskRequest(tuple(probe), has_native, self._memory_limit)
+        parts = self._cluster.parts
+        return TaskRequest(tuple(probe), has_native, self._memory_limit, most_rows=MOST_ROWS // parts, buckets=parts)
 
     def sizes(
         self,

@@ -12,9 +12,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -26,109 +25,32 @@ from dpsql.bound.aggregation import LISTED_KEYS
 from dpsql.bound.formulations import NATIVE_PROBE
 from dpsql.engine.connection import Cursor, LocalConnection
 from dpsql.engine.parts.process import PROBE
+from dpsql.engine.spark.request import (
+    ADDED,
+    DONE,
+    FAILED,
+    HOME,
+    LARGE,
+    NO_NATIVE,
+    OTHER,
+    OUTPUT,
+    SOURCE,
+    TEXT,
+    TaskRequest,
+    TaskTable,
+    TaskText,
+    column_name,
+    from_bytes,
+    packed_name,
+    to_bytes,
+)
 from dpsql.operations.dialect import quote
 
-SOURCE = "source"
-"""Column of the rows of a part: the place of the table that a row is of."""
-
-HOME = "memory.main"
-"""Database and schema of the tables, in the head and in a task."""
-
-OUTPUT = pa.schema(
-    [
-        ("part", pa.int32()),
-        ("attempt", pa.int64()),
-        ("name", pa.string()),
-        ("failure", pa.string()),
-        ("rows", pa.binary()),
-    ]
-)
-"""What a task hands on: pieces of named tables. The last row of a part is called `DONE`, and counts them by name.
-
-An attempt is the number that Spark gives to a run of a task. So rows of a second run of one task are told apart.
-"""
-DONE = "done"
-TEXT = "text "
-"""Begin of the names of the rows of texts."""
-
-FAILED = "failed"
-"""Word of a failure: the task could not run a text."""
-OTHER = "other"
-"""Word of a failure: the task has another DuckDB."""
-NO_NATIVE = "no native"
-"""Word of a failure: the task has not the aggregates in C that its texts call."""
-
 _OFFERED = "dpsql_task_rows"
+_BUCKET = "dpsql_bucket"
 _ROWS_AT_ONCE = 2**17
 _MOST_BYTES = 2**26
 """Bytes of a piece, about: Spark holds a piece as one value."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskTable:
-    """A table of the rows of a part.
-
-    Attributes:
-        name: its name.
-        columns: name and DuckDB type of each column. Spark calls them as `column_name` says.
-
-    """
-
-    name: str
-    columns: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskMade:
-    """A temporary table that a task makes before its texts run.
-
-    Attributes:
-        name: its name.
-        sql: the SELECT that it is made of.
-        listed_keys: the keys that the SELECT is about, as a stream of Arrow; None for none.
-
-    """
-
-    name: str
-    sql: str
-    listed_keys: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRequest:
-    """What a task does with the rows of its part. It travels in the pickled task.
-
-    Attributes:
-        probe: row of `PROBE` in the process that asks.
-        has_native: whether texts call the aggregates in C.
-        memory_limit: of DuckDB, as in SET memory_limit.
-        tables: tables of the rows of a part, in the order of their places.
-        held: name of a temporary table that an earlier task made; or nothing.
-        public: name and rows of each public table, as streams of Arrow.
-        made: a temporary table that is made, and handed on.
-        texts: SELECTs whose rows are handed on.
-        listed_keys: the keys that the texts are about, as a stream of Arrow; None for none.
-        is_packed: whether the task is given what an earlier task handed on, and not rows of Spark.
-        keeps: whether the tables are handed on.
-
-    """
-
-    probe: tuple[str, ...]
-    has_native: bool
-    memory_limit: str
-    tables: tuple[TaskTable, ...] = ()
-    held: str = ""
-    public: tuple[tuple[str, bytes], ...] = ()
-    made: TaskMade | None = None
-    texts: tuple[str, ...] = ()
-    listed_keys: bytes | None = None
-    is_packed: bool = False
-    keeps: bool = False
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """Return the names of what the task takes of an earlier task."""
-        return (self.held,) if self.held else tuple(packed_name(table.name) for table in self.tables)
 
 
 class _OtherError(Exception):
@@ -137,29 +59,6 @@ class _OtherError(Exception):
 
 class _FailedError(Exception):
     """A task before this one failed."""
-
-
-def column_name(table: int, column: int) -> str:
-    """Return the name by which Spark knows a column of a table, by their places."""
-    return f"c{table}_{column}"
-
-
-def to_bytes(table: pa.Table) -> bytes:
-    """Return a table as a stream of Arrow."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def from_bytes(blob: bytes | pa.Buffer) -> pa.Table:
-    """Return the table of a stream of Arrow."""
-    return pa.ipc.open_stream(blob).read_all()
-
-
-def packed_name(table: str) -> str:
-    """Return the name by which rows of a table are handed on."""
-    return f"table {table}"
 
 
 def run_part(
@@ -176,19 +75,58 @@ def run_part(
     """
     counts, failure = Counter[str](), ""
     try:
-        for name, table in _found(request, batches):
+        for name, bucket, table in _found(request, batches):
             for piece in _pieces(table):
                 counts[name] += 1
-                yield _row(part, attempt, name, None, to_bytes(piece))
+                yield _row(part, attempt, name, bucket, None, to_bytes(piece))
     except _OtherError as error:
         failure = str(error)
     except Exception:
         failure = FAILED
-    yield _row(part, attempt, DONE, failure or None, json.dumps(counts).encode())
+    yield _row(part, attempt, DONE, None, failure or None, json.dumps(counts).encode())
 
 
-def _row(part: int, attempt: int, name: str, failure: str | None, rows: bytes) -> pa.RecordBatch:
-    values = (part, attempt, name, failure, rows)
+def add_bucket(
+    request: TaskRequest, bucket: int, attempt: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of `OUTPUT`: the large rows of texts, those of equal keys added up, or one row with a failure.
+
+    The last row counts the pieces that were given, by name.
+
+    Args:
+        request: what the tasks on parts did.
+        bucket: number of the task.
+        attempt: number of this run of the task.
+        batches: what these tasks handed on into some buckets, all of each bucket.
+
+    """
+    given, failure = Counter[str](), ""
+    try:
+        found: dict[str, list[pa.Table]] = defaultdict(list)
+        for row in (row for batch in batches for row in batch.to_pylist()):
+            given[row["name"]] += 1
+            found[row["name"]].append(from_bytes(row["rows"]))
+        with _opened(request) as cursor:
+            for place, text in enumerate(request.texts):
+                if pieces := found.get(f"{LARGE}{place}"):
+                    for piece in _pieces(_added(cursor, text, pa.concat_tables(pieces))):
+                        yield _row(bucket, attempt, f"{ADDED}{place}", None, None, to_bytes(piece))
+    except Exception:
+        failure = FAILED
+    yield _row(bucket, attempt, ADDED, None, failure or None, json.dumps(given).encode())
+
+
+def _added(cursor: Cursor, text: TaskText, rows: pa.Table) -> pa.Table:
+    """Return rows with the totals of equal keys added up, in their types."""
+    cursor.offer(_OFFERED, rows)
+    types = {str(name): str(kind) for name, kind, *_ in cursor.rows(f"DESCRIBE FROM {_OFFERED}")}
+    sums = [f"CAST(sum({name}) AS {types[name]}) AS {name}" for name in text.totals]
+    listed = ", ".join([*text.keys, *sums])
+    return cursor.table(f"SELECT {listed} FROM {_OFFERED} GROUP BY {', '.join(text.keys)}")
+
+
+def _row(part: int, attempt: int, name: str, bucket: int | None, failure: str | None, rows: bytes) -> pa.RecordBatch:
+    values = (part, attempt, name, bucket, failure, rows)
     return pa.RecordBatch.from_arrays(
         [pa.array([value], field.type) for value, field in zip(values, OUTPUT, strict=True)], schema=OUTPUT
     )
@@ -201,8 +139,8 @@ def _pieces(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(start, rows)
 
 
-def _found(request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the tables that are handed on, with their names."""
+def _found(request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, int | None, pa.Table]]:
+    """Yield the tables that are handed on, with their names and buckets."""
     with _opened(request) as cursor:
         for table in request.tables:
             columns = ", ".join(f"{quote(name)} {kind}" for name, kind in table.columns)
@@ -217,10 +155,26 @@ def _found(request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[
         if request.made:
             _offer_listed(cursor, request.made.listed_keys)
             cursor.rows(f"CREATE TEMP TABLE {request.made.name} AS {request.made.sql}")
-            yield request.made.name, cursor.table(f"FROM temp.main.{request.made.name}")
+            yield request.made.name, None, cursor.table(f"FROM temp.main.{request.made.name}")
         _offer_listed(cursor, request.listed_keys)
         for place, text in enumerate(request.texts):
-            yield f"{TEXT}{place}", cursor.table(text)
+            rows = cursor.table(text.sql)
+            if text.keys and rows.num_rows > request.most_rows:
+                for bucket, own in _buckets(cursor, text, rows, request.buckets):
+                    yield f"{LARGE}{place}", bucket, own
+            else:
+                yield f"{TEXT}{place}", None, rows
+
+
+def _buckets(cursor: Cursor, text: TaskText, rows: pa.Table, number: int) -> Iterator[tuple[int, pa.Table]]:
+    """Yield rows by bucket; those of equal keys are in one bucket in all tasks."""
+    cursor.offer(_OFFERED, rows)
+    place = f"CAST(hash({', '.join(text.keys)}) % {number:d} AS INTEGER)"
+    ordered = cursor.table(f"SELECT *, {place} AS {_BUCKET} FROM {_OFFERED} ORDER BY {_BUCKET}")
+    columns, start = ordered.drop_columns([_BUCKET]), 0
+    for counted in pc.value_counts(ordered[_BUCKET]).to_pylist():
+        yield counted["values"], columns.slice(start, counted["counts"])
+        start += counted["counts"]
 
 
 def _offer_listed(cursor: Cursor, keys: bytes | None) -> None:
@@ -267,7 +221,9 @@ def _require_same(cursor: Cursor, request: TaskRequest) -> None:
         raise _OtherError(NO_NATIVE)
 
 
-def _fill(cursor: Cursor, request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+def _fill(
+    cursor: Cursor, request: TaskRequest, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[str, int | None, pa.Table]]:
     """Put rows of Spark into the tables; yield them, too, if they are handed on."""
     for rows in _gathered(batches):
         for place, table in enumerate(request.tables):
@@ -275,7 +231,7 @@ def _fill(cursor: Cursor, request: TaskRequest, batches: Iterable[pa.RecordBatch
             own = own.select([column_name(place, number) for number in range(len(table.columns))])
             _insert(cursor, table, own)
             if request.keeps:
-                yield packed_name(table.name), own
+                yield packed_name(table.name), None, own
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
