@@ -179,7 +179,11 @@ def declared_tables(policy: Policy) -> DeclaredTables:
         for one in policy.tables
         if not one.archived
     }
-    return DeclaredTables(units, {one.table: one.version for one in policy.public})
+    keys: dict[str, tuple[tuple[str, ...], ...]] = {}
+    for link in policy.links:
+        if link.table in units:
+            keys[link.parent] = tuple(dict.fromkeys((*keys.get(link.parent, ()), link.parent_columns)))
+    return DeclaredTables(units, {one.table: one.version for one in policy.public}, keys)
 
 
 def parts_engine(

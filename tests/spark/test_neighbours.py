@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import functions as of
 
 import dpsql
-from dpsql.engine.spark.cluster import _UNIT, PySparkCluster
+from dpsql.engine.spark.cluster import PySparkCluster
+from dpsql.engine.spark.frames import UNIT
 from tests.end_to_end.test_parts import POLICY, SMALL, TABLES, answered, declare
 from tests.spark.conftest import to_spark
 
@@ -94,7 +95,7 @@ def test_a_person_in_two_parts_moves_more(neighbours: list[dpsql.Session], monke
     in_parts = PySparkCluster._in_parts
 
     def scattered(own: PySparkCluster, frames: Any) -> Any:
-        return in_parts(own, [frame.withColumn(_UNIT, of.monotonically_increasing_id()) for frame in frames])
+        return in_parts(own, [frame.withColumn(UNIT, of.monotonically_increasing_id()) for frame in frames])
 
     monkeypatch.setattr(PySparkCluster, "_in_parts", scattered)
     numbers = ["count(*)"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tempfile
 import threading
@@ -54,6 +55,8 @@ def enter_folder(context: SparkContext, beside: Path | None) -> OwnFolder | None
             )
         if own is None or own.sessions == 0:
             own = _OWN_FOLDERS[context] = OwnFolder(tempfile.mkdtemp(prefix="dpsql-spark-", dir=beside))
+            # a program may end without closing its sessions
+            atexit.register(shutil.rmtree, own.path, ignore_errors=True)
             context.setCheckpointDir(own.path)
         own.sessions += 1
         return own

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import re
 import secrets
 import time
 import weakref
@@ -19,15 +20,25 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyspark
 from pyspark import SparkContext, TaskContext
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as of
 
 from dpsql.engine.connection import interrupt_after, seconds_left
 from dpsql.engine.definitions import redefined
 from dpsql.engine.spark.carrier import has_large
 from dpsql.engine.spark.checkpoint_folder import enter_folder, leave_folder
-from dpsql.engine.spark.request import DONE, LARGE, SOURCE, TEXT, TaskRequest, column_name
-from dpsql.engine.spark.tables import SparkTable, UnitTable, duckdb_type, spark_unit_kind
+from dpsql.engine.spark.frames import (
+    UNIT,
+    alias_of,
+    aliases,
+    duckdb_columns,
+    quoted_name,
+    unit_of,
+    valid_column,
+    with_unit,
+)
+from dpsql.engine.spark.request import DONE, LARGE, NO_TABLE, SOURCE, TEXT, TaskRequest
+from dpsql.engine.spark.tables import SparkTable, UnitTable
 from dpsql.engine.spark.task import add_bucket, run_part
 from dpsql.errors import EngineError, MissingPackageError, PolicyError
 from dpsql.model.environment import folded
@@ -35,7 +46,6 @@ from dpsql.model.environment import folded
 _T = TypeVar("_T")
 
 _OUTPUT = "part int, attempt bigint, name string, bucket int, failure string, rows binary"
-_UNIT = "unit"
 _LEAST_VERSION = 4
 RunTask = Callable[[TaskRequest, int, int, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -65,7 +75,7 @@ class PySparkCluster:
         catalog, database = session.catalog.currentCatalog(), session.catalog.currentDatabase()
         self._names = (catalog, database)
         self.place = f"{catalog}.{database}"
-        self.parts = int(str(session.conf.get(_PARTS, None) or self._context.defaultParallelism))
+        self.parts = _number_of_parts(session.conf.get(_PARTS, None) or self._context.defaultParallelism)
         self._own_folder = enter_folder(self._context, folder)
         self._groups: list[str] = []
 
@@ -81,16 +91,27 @@ class PySparkCluster:
 
         Raises:
             PolicyError: it is a view.
+            EngineError: Spark could not be asked.
 
         """
+        try:
+            return self._table(name)
+        except PolicyError:
+            raise
+        except Exception:
+            failed = "Spark could not be asked for its tables: was its session stopped?"
+        # outside the handler, so that no text of Spark travels along
+        raise EngineError(failed, charged=False)
+
+    def _table(self, name: str) -> SparkTable | None:
         full = self._full_name(name)
         if not self._spark.catalog.tableExists(full):
-            if self._spark.catalog.tableExists(f"`{name.replace('`', '``')}`"):
+            if self._spark.catalog.tableExists(quoted_name(name)):
                 raise _of_view(name)
             return None
         if self._spark.catalog.getTable(full).tableType not in ("MANAGED", "EXTERNAL"):
             raise _of_view(name)
-        return SparkTable(folded(name), tuple(_columns(self._spark.table(full))))
+        return SparkTable(folded(name), tuple(duckdb_columns(self._spark.table(full))))
 
     def public_rows(self, table: SparkTable, most_bytes: int) -> pa.Table:
         """Return all rows of a public table.
@@ -100,7 +121,9 @@ class PySparkCluster:
 
         """
         names = [name for name, _ in table.columns]
-        frame = self._spark.table(self._full_name(table.name)).select(*map(_quoted, names))
+        self._refresh(table.name)
+        columns = [valid_column(table, name).alias(name) for name in names]
+        frame = self._spark.table(self._full_name(table.name)).select(*columns)
         rows: pa.Table = self._run(frame.toArrow, None)
         if rows.nbytes > most_bytes:
             raise PolicyError(
@@ -111,6 +134,7 @@ class PySparkCluster:
 
     def mark(self, table: SparkTable) -> str | None:
         """Return a text that changes if files of a table do, or None if it has none."""
+        self._refresh(table.name)
         with contextlib.suppress(Exception):
             files = self._spark.table(self._full_name(table.name)).inputFiles()
             return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
@@ -126,26 +150,56 @@ class PySparkCluster:
                 out; the message is constant.
 
         """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        checkpoints: list[DataFrame] = []
+        failed = ""
+        try:
+            rows = self._snapshot(tables, request, checkpoints, deadline)
+            return rows, self.texts(rows.frame, request, seconds_left(deadline))
+        except EngineError:
+            self._remove(checkpoints)
+            raise
+        except Exception:
+            # raised below, so that no text of Spark travels along
+            failed = "Spark could not read the tables of the query"
+        except BaseException:
+            self._remove(checkpoints)
+            raise
+        self._remove(checkpoints)
+        raise EngineError(failed)
+
+    def _snapshot(
+        self, tables: Sequence[UnitTable], request: TaskRequest, checkpoints: list[DataFrame], deadline: float | None
+    ) -> SparkRows:
+        """Return what a task hands on; checkpoints are added to the list as they are made."""
         for one in tables:
+            self._refresh(one.table.name)
             found = self.table(one.table.name)
             if found is None or found.columns != one.table.columns:
                 raise redefined()
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         frames = [self._read(place, one) for place, one in enumerate(tables)]
         if not any(one.links or one.keys for one in tables):
             handed_on = mapped(self._in_parts(frames), request)
-            held = self._run(handed_on.checkpoint, seconds_left(deadline))
-            rows = SparkRows(self, held, [held])
-        else:
-            checkpoints = [self._run(frame.checkpoint, seconds_left(deadline)) for frame in frames]
-            for place, one in enumerate(tables):
-                for key in one.keys:
-                    names = [_place(tables, place, name) for name in key]
-                    self._require_unique(checkpoints[place], names, seconds_left(deadline))
-            with_units = [_with_unit(tables, place, checkpoints) for place in range(len(tables))]
-            # computed again, it has the same rows: they come from the checkpoints
-            rows = SparkRows(self, mapped(self._in_parts(with_units), request).persist(), checkpoints)
-        return rows, self.texts(rows.frame, request, seconds_left(deadline))
+            checkpoints.append(self._run(handed_on.checkpoint, seconds_left(deadline)))
+            return SparkRows(self, checkpoints[0], checkpoints)
+        for frame in frames:
+            checkpoints.append(self._run(frame.checkpoint, seconds_left(deadline)))  # noqa: PERF401 — also if one fails
+        for place, one in enumerate(tables):
+            for key in one.keys:
+                names = [alias_of(tables, place, name) for name in key]
+                self._require_unique(checkpoints[place], names, seconds_left(deadline))
+        with_units = [with_unit(tables, place, checkpoints) for place in range(len(tables))]
+        # computed again, it has the same rows: they come from the checkpoints
+        return SparkRows(self, mapped(self._in_parts(with_units), request).persist(), checkpoints)
+
+    def _refresh(self, name: str) -> None:
+        """Let Spark look again which files a table has: other programs may have written some."""
+        with contextlib.suppress(Exception):
+            self._spark.catalog.refreshTable(self._full_name(name))
+
+    def _remove(self, checkpoints: Sequence[DataFrame]) -> None:
+        for frame in checkpoints:
+            self.remove_checkpoint(frame)
 
     def texts(self, frame: DataFrame, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
         """Return the rows of texts that tasks handed on; those that are too many are added up in Spark first."""
@@ -159,14 +213,16 @@ class PySparkCluster:
 
     def _in_parts(self, frames: Sequence[DataFrame]) -> DataFrame:
         """Return the rows of all frames, those of each unit in one part."""
-        whole = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-        return whole.repartition(self.parts, _UNIT).drop(_UNIT)
+        # Spark would leave out the parts of what it knows to be empty
+        seed = self._spark.range(1).select(of.lit(NO_TABLE).alias(SOURCE))
+        whole = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), [*frames, seed])
+        return whole.repartition(self.parts, UNIT).drop(UNIT)
 
     def _read(self, place: int, one: UnitTable) -> DataFrame:
         """Return the columns of a table that a question reads, and those that lead to its unit."""
         frame = self._spark.table(self._full_name(one.table.name))
-        columns = [of.col(_quoted(name)).alias(alias) for name, alias in _aliases(place, one)]
-        unit = [] if one.links else [_unit(one.table, one.unit, of.col(_quoted(one.unit))).alias(_UNIT)]
+        columns = [valid_column(one.table, name).alias(alias) for name, alias in aliases(place, one)]
+        unit = [] if one.links else [unit_of(one.table, one.unit).alias(UNIT)]
         return frame.select(of.lit(place).alias(SOURCE), *unit, *columns)
 
     def _require_unique(self, frame: DataFrame, key: Sequence[str], timeout_seconds: float | None) -> None:
@@ -267,8 +323,7 @@ class SparkRows:
         """Let Spark forget the rows, and remove their files."""
         with contextlib.suppress(Exception):
             self.frame.unpersist()
-        for frame in self._checkpoints:
-            self._cluster.remove_checkpoint(frame)
+        self._cluster._remove(self._checkpoints)
 
 
 def mapped(frame: DataFrame, request: TaskRequest, run: RunTask = run_part) -> DataFrame:
@@ -288,6 +343,14 @@ def _require_session(session: object) -> None:
         raise PolicyError(
             f"spark= takes a Spark session with its driver in this process, and was given a {type(session).__name__}"
         )
+    if session.sparkContext._jsc is None:
+        raise PolicyError("the Spark session was stopped: name one that runs")
+
+
+def _number_of_parts(said: object) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,4}", str(said)):
+        raise PolicyError(f"{_PARTS} is the number of parts, 1 or more, and is {said!r}")
+    return int(str(said))
 
 
 def _of_view(name: str) -> PolicyError:
@@ -295,65 +358,3 @@ def _of_view(name: str) -> PolicyError:
         f"{name!r} is a view of Spark, and dpsql reads tables: make a table of its files, as in CREATE TABLE {name} "
         "USING parquet LOCATION '/data/visits'"
     )
-
-
-def _columns(frame: DataFrame) -> Iterator[tuple[str, str]]:
-    for field in frame.schema.fields:
-        kind = duckdb_type(field.dataType.simpleString())
-        if kind is not None:
-            yield field.name, kind
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
-def _aliases(place: int, one: UnitTable) -> list[tuple[str, str]]:
-    """Return the columns of a table that are read, each with the name that Spark gives it from here on.
-
-    The columns of the texts come first, as `request.TaskTable` has them.
-    """
-    more = [name for columns, _, _ in one.links[:1] for name in columns]
-    more += [name for key in one.keys for name in key]
-    names = list(dict.fromkeys((*one.columns, *(_own(one.table, name) for name in more))))
-    return [(name, column_name(place, number)) for number, name in enumerate(names)]
-
-
-def _own(table: SparkTable, name: str) -> str:
-    found = table.column(name)
-    if found is None:
-        raise redefined()
-    return found[0]
-
-
-def _place(tables: Sequence[UnitTable], place: int, name: str) -> str:
-    """Return the name by which Spark knows a column of a table that is read."""
-    one = tables[place]
-    return dict(_aliases(place, one))[_own(one.table, name)]
-
-
-def _unit(table: SparkTable, unit: str, column: Column) -> Column:
-    """Return a unit as a value that is the same for each width of an integer."""
-    found = table.column(unit)
-    kind = found and spark_unit_kind(found[1])
-    return column.cast("bigint") if kind == "whole number" else column
-
-
-def _with_unit(tables: Sequence[UnitTable], place: int, frames: Sequence[DataFrame]) -> DataFrame:
-    """Return a frame with the unit of each row, found by the joins of its links."""
-    one = tables[place]
-    if not one.links:
-        return frames[place]
-    names = [other.table.name for other in tables]
-    frame, child = frames[place], place
-    own = frame.columns
-    for columns, parent, key in one.links:
-        parent_place = names.index(parent.removeprefix("main."))
-        met = frames[parent_place].drop(SOURCE)
-        equal = [
-            of.col(_place(tables, child, column)) == of.col(_place(tables, parent_place, other))
-            for column, other in zip(columns, key, strict=True)
-        ]
-        frame = frame.join(met, functools.reduce(lambda left, right: left & right, equal))
-        child = parent_place
-    return frame.select(of.col(_UNIT), *own)

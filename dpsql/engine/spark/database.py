@@ -10,6 +10,7 @@ same snapshot, and its rows are counted once.
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -21,17 +22,20 @@ from dpsql.bound.statement import Bounded
 from dpsql.engine.catalog import Mark, identity
 from dpsql.engine.connection import Connection, OpenConnection
 from dpsql.engine.database import DuckDBEngine
+from dpsql.engine.definitions import Definitions, redefined
 from dpsql.engine.listing import ListedTable
 from dpsql.engine.parts.process import PROBE
 from dpsql.engine.parts.remote_rows import RemoteRowsEngine
 from dpsql.engine.spark.carrier import Cluster, SparkCarrier, other_duckdb
 from dpsql.engine.spark.request import HOME, NO_NATIVE, TaskRequest, to_bytes
 from dpsql.engine.spark.tables import (
+    SCHEMA,
     DeclaredTables,
     DeclaredUnit,
     SparkTable,
     UnitTable,
     mentioned,
+    own_name,
     read_columns,
     spark_unit_kind,
 )
@@ -46,7 +50,6 @@ MOST_ROWS = 4_000_000
 """Rows of one text that the driver takes of all parts; more are added up by their keys in Spark first."""
 _SIZES = Sizes(10**9, 10**8, 10**5, 10**9)
 """Sizes of the rows of any frame: they decide how a statement is written, and Spark reads large tables."""
-_SCHEMA = "main"
 
 
 class SparkEngine(RemoteRowsEngine):
@@ -96,7 +99,7 @@ class SparkEngine(RemoteRowsEngine):
         declared = self._declared()
         with self._turn:
             for table in tables:
-                name = _own_name(table)
+                name = own_name(table)
                 found = None if name is None else self._cluster.table(name)
                 version = declared.public.get(table)
                 if found is None:
@@ -122,6 +125,11 @@ class SparkEngine(RemoteRowsEngine):
         with self._connection.pinned() as cursor:
             try:
                 cursor.rows(f"CREATE OR REPLACE TABLE {place} ({columns})")
+                self._public.pop(table, None)
+                if rows is not None:
+                    cursor.offer("dpsql_public_rows", rows)
+                    cursor.rows(f"INSERT INTO {place} BY NAME FROM dpsql_public_rows")
+                    self._public[table] = to_bytes(cursor.table(f"FROM {place}"))
             except duckdb.Error:
                 failed = True
             if failed:
@@ -129,16 +137,11 @@ class SparkEngine(RemoteRowsEngine):
                 raise PolicyError(
                     f"DuckDB cannot have a table like {found.name!r}: two columns may differ in case alone"
                 )
-            self._public.pop(table, None)
-            if rows is not None:
-                cursor.offer("dpsql_public_rows", rows)
-                cursor.rows(f"INSERT INTO {place} BY NAME FROM dpsql_public_rows")
-                self._public[table] = to_bytes(cursor.table(f"FROM {place}"))
 
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """Return the table or view that a name means: of Spark, or of the head."""
-        if len(parts) == 1 or folded(parts[-2]) == _SCHEMA:
-            name = identity((_SCHEMA, parts[-1]))
+        if len(parts) == 1 or folded(parts[-2]) == SCHEMA:
+            name = identity((SCHEMA, parts[-1]))
             if not (self._is_planning and name in self._known):
                 self._bring([name])
         return super().resolve(parts)
@@ -161,15 +164,25 @@ class SparkEngine(RemoteRowsEngine):
         fails if they do.
         """
         found = set()
-        for key in self._declared().keys(schema.canonical):
+        for key in self._declared().keys.get(schema.canonical, ()):
             columns = [column for column in map(schema.column, key) if column]
             if len(columns) == len(key):
                 found.add(tuple(sorted(column.name for column in columns)))
         return tuple(sorted(found))
 
     def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
-        """Return whether a link may lead to some columns: each snapshot of a question looks that they are unique."""
-        return schema.canonical in self._known or super().is_unique(schema, columns)
+        """Return whether a link leads to some columns; or whether one may, if no question is planned."""
+        names = {folded(name) for name in columns}
+        if any({folded(name) for name in key} <= names for key in self.unique_columns(schema)):
+            return True
+        return not self._is_planning and schema.canonical in self._known
+
+    def while_defined(self, planned: Definitions) -> SparkEngine:
+        """Return an engine for one question, with what is declared now and the names that its own texts have."""
+        reading = copy.copy(self)
+        declared = self._declared()
+        reading._planned, reading._mentioned, reading._declared = planned, set(), lambda: declared
+        return reading
 
     def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
         """Return the marks of tables: their files."""
@@ -277,6 +290,8 @@ class SparkEngine(RemoteRowsEngine):
     ) -> tuple[list[UnitTable], tuple[tuple[str, bytes], ...]]:
         """Return what a question reads of tables of units and their parents, and its public tables with their rows."""
         declared = self._declared()
+        if any(table not in declared.units and table not in self._public for table in reads):
+            raise redefined()
         units = [table for table in reads if table in declared.units]
         parents = [parent for table in units for _, parent, _ in declared.units[table].links]
         names = self._mentioned | mentioned(texts)
@@ -284,22 +299,10 @@ class SparkEngine(RemoteRowsEngine):
         for table in dict.fromkeys((*units, *parents)):
             unit, found = declared.units[table], self._known[table][0]
             columns = read_columns(found, names)
-            tables.append(UnitTable(found, columns, unit.column, unit.links, declared.keys(table)))
+            tables.append(UnitTable(found, columns, unit.column, unit.links, declared.keys.get(table, ())))
         public = tuple((self._known[one][0].name, self._public[one]) for one in reads if one in self._public)
         return tables, public
 
     def progress(self) -> float | None:
         """Return how much of the running tasks is done, 0 to 1. Return None if it is not known."""
         return self._cluster.progress()
-
-
-def _own_name(table: str) -> str | None:
-    """Return the name of a table of the head from its canonical name, or None if it is of another database or schema.
-
-    >>> _own_name('main.visits'), _own_name('main."My visits"'), _own_name('/tmp/a.duckdb:main.t')
-    ('visits', 'My visits', None)
-    """
-    schema, dot, name = table.partition(".")
-    if schema != _SCHEMA or not dot:
-        return None
-    return name[1:-1].replace('""', '"') if name.startswith('"') else name

@@ -12,6 +12,9 @@ SOURCE = "source"
 HOME = "memory.main"
 """Database and schema of the tables, in the head and in a task."""
 
+NO_TABLE = -1
+"""Place of a row of no table, which keeps the parts of empty tables."""
+
 OUTPUT = pa.schema(
     [
         ("part", pa.int32()),

@@ -10,6 +10,9 @@ from dpsql.engine.parts.manifest import Step
 from dpsql.engine.parts.unit_part import unit_kind
 from dpsql.model.environment import folded
 
+SCHEMA = "main"
+"""Schema of the tables in the head."""
+
 _TYPES = {
     "boolean": "BOOLEAN",
     "tinyint": "TINYINT",
@@ -92,16 +95,14 @@ class DeclaredTables:
     Attributes:
         units: the tables of units.
         public: the version of each public table.
+        keys: of each table, the columns that links of other tables lead to. These and no other columns count as unique,
+            and each snapshot of the table looks whether they are.
 
     """
 
     units: Mapping[str, DeclaredUnit]
     public: Mapping[str, str]
-
-    def keys(self, table: str) -> tuple[tuple[str, ...], ...]:
-        """Return the columns of a table that links of other tables lead to."""
-        steps = (step for unit in self.units.values() for step in unit.links)
-        return tuple(dict.fromkeys(key for _, parent, key in steps if parent == table))
+    keys: Mapping[str, tuple[tuple[str, ...], ...]]
 
 
 def duckdb_type(spark_type: str) -> str | None:
@@ -118,6 +119,18 @@ def duckdb_type(spark_type: str) -> str | None:
 def spark_unit_kind(kind: str) -> str | None:
     """Return the kind of a unit of a DuckDB type: equal units of one kind go to one part. Return None if none do."""
     return None if kind in _NO_UNITS else unit_kind(kind)
+
+
+def own_name(table: str) -> str | None:
+    """Return the name of a table of the head from its canonical name, or None if it is of another database or schema.
+
+    >>> own_name('main.visits'), own_name('main."My visits"'), own_name('/tmp/a.duckdb:main.t')
+    ('visits', 'My visits', None)
+    """
+    schema, dot, name = table.partition(".")
+    if schema != SCHEMA or not dot:
+        return None
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
 def mentioned(texts: Sequence[str]) -> frozenset[str]:

@@ -32,6 +32,7 @@ from dpsql.engine.spark.request import (
     HOME,
     LARGE,
     NO_NATIVE,
+    NO_TABLE,
     OTHER,
     OUTPUT,
     SOURCE,
@@ -225,9 +226,10 @@ def _fill(
     cursor: Cursor, request: TaskRequest, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[str, int | None, pa.Table]]:
     """Put rows of Spark into the tables; yield them, too, if they are handed on."""
-    for rows in _gathered(batches):
+    for rows in _gathered(batches) if request.tables else ():
+        is_mixed = len(request.tables) > 1 or pc.min(rows[SOURCE]).as_py() == NO_TABLE
         for place, table in enumerate(request.tables):
-            own = rows.filter(pc.equal(rows[SOURCE], place)) if len(request.tables) > 1 else rows
+            own = rows.filter(pc.equal(rows[SOURCE], place)) if is_mixed else rows
             own = own.select([column_name(place, number) for number in range(len(table.columns))])
             _insert(cursor, table, own)
             if request.keeps:
