@@ -23,6 +23,7 @@ from dpsql.session.engines import TablesOfSpark
 from dpsql.session.session import Session
 from tests.end_to_end.test_parts import ASKED, PROTECTED, QUESTIONS, SMALL, TABLES, answered, declare, price_of_failure
 from tests.fake_cluster import FakeCluster
+from tests.noise_sources import silence
 
 KEY = "ALTER TABLE people ADD PRIMARY KEY (patient);"
 ASKED_HERE = ("rows", "links", "AUTO", "distinct values", "quantiles", "join", "one row")
@@ -30,7 +31,9 @@ ASKED_HERE = ("rows", "links", "AUTO", "distinct values", "quantiles", "join", "
 
 def opened(cluster: FakeCluster, state: Path | None = None) -> Session:
     """Return a session on the tables of a cluster."""
-    return Session(duckdb.connect(), state, rows=TablesOfSpark(cluster, "500MB"))
+    session = Session(duckdb.connect(), state, rows=TablesOfSpark(cluster, "500MB"))
+    silence(session)
+    return session
 
 
 @pytest.fixture(scope="module")
