@@ -39,7 +39,7 @@ KEYS = 100_000
 MOST_GROWTH = 1.15
 """Largest ratio of the own times of two sizes, in units of the ratio of their rows."""
 MOST_HELD = 2e9
-"""Most bytes of one process."""
+"""Limit of the bytes of one process."""
 UNIT = "CALL dp_unit('person', rho_budget := 1000, delta_threshold := 0.5, delta_conversion := 1e-6)"
 BOUNDS = ", max_groups_contributed := 8, max_rows_per_group := 5"
 
@@ -79,7 +79,7 @@ LINES = (
 
 @dataclass(frozen=True)
 class Reading:
-    """What a question took.
+    """Times and memory that a question took.
 
     Attributes:
         processes: processor seconds of all processes that read parts.
@@ -101,7 +101,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a question took on parts, on empty parts, and of one DuckDB."""
+    """Times of a question on parts, on empty parts, and of one DuckDB."""
 
     whole: Reading
     empty: Reading

@@ -1,6 +1,6 @@
 """Compare questions on tables of Spark with Spark's own GROUP BY: python -m benchmarks.spark [--rows N] [--repeats R].
 
-It needs pyspark 4 and Java. The table is that of `benchmarks.parts`: people have 10 rows on average, keys are Zipf.
+It needs pyspark 4 and Java. People have 10 rows on average as in `benchmarks.parts`, and keys are Zipf.
 Both run in one session of ``local[2]``, once everything was asked twice. A private answer is the first one of a new
 state file, so that nothing is stored. Keys are private, and coverage is on, as it is by default.
 The library in C is loaded if `make native` built it. Times are processor seconds of this process, the Java machine
@@ -21,13 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.make_zipf import write_zipf
+from benchmarks.parts import BOUNDS, DELTA, KEYS, RHO, ROWS_PER_PERSON, UNIT
 
-RHO, DELTA = 0.1, 1e-6
-ROWS_PER_PERSON = 10
-KEYS = 100_000
-UNIT = "CALL dp_unit('person', rho_budget := 1000, delta_threshold := 0.5, delta_conversion := 1e-6)"
 PROTECTED = "CALL dp_protect('zipf', unit := 'person', privacy_unit_column := 'unit'{})"
-BOUNDS = ", max_groups_contributed := 8, max_rows_per_group := 5"
 DOMAIN = "CALL dp_domain('zipf', 'value', bounds := [0, 100])"
 
 

@@ -45,3 +45,11 @@ def split_of(
         views=views_of(opened),
     )
     return folder
+
+
+def small_split(folder: Path) -> Path:
+    """Split 900 visits of 50 patients, with a public table beside them, into three parts, and return the folder."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE visits AS SELECT i % 50 AS patient, i % 3 AS code FROM range(900) t(i)")
+        connection.execute("CREATE TABLE cities AS SELECT 'city ' || i AS city FROM range(3) t(i)")
+        return split_of(connection, folder, 3, units={"visits": "patient"}, public=("cities",))

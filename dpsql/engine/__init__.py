@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpsql.engine.arrow_stream import from_stream, to_stream
 from dpsql.engine.catalog import Mark, identity
 from dpsql.engine.connection import (
     BYTEWISE,
@@ -36,11 +37,13 @@ __all__ = [
     "Sandbox",
     "Transaction",
     "digest",
+    "from_stream",
     "identity",
     "main_database",
     "redefined",
     "seconds_left",
     "stopped_by",
+    "to_stream",
     "warn_if_untested",
     "without_members",
 ]

@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
+from dpsql.bound.formulations import NATIVE_PROBE
+
 SETTINGS: tuple[tuple[str, str], ...] = (
     ("TimeZone", "UTC"),
     ("Calendar", "gregorian"),
@@ -264,6 +266,14 @@ class OpenConnection:
     def load_native(self) -> None:
         """Load the native aggregate, if it can be."""
         self.inner.load_native()
+
+
+def answers_native(cursor: Cursor) -> bool:
+    """Return whether the native aggregate can be called: a library of another version does not answer the probe."""
+    probe, expected = NATIVE_PROBE
+    with contextlib.suppress(duckdb.Error):
+        return cursor.rows(probe) == [expected]
+    return False
 
 
 def seconds_left(deadline: float | None) -> float | None:

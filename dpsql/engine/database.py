@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from dpsql.bound.aggregation import LISTED_KEYS
-from dpsql.bound.formulations import NATIVE_PROBE, Formulation, Sizes
+from dpsql.bound.formulations import Formulation, Sizes
 from dpsql.bound.statement import Bounded, Statement
 from dpsql.engine.catalog import unique_by
 from dpsql.engine.connection import (
@@ -29,6 +29,7 @@ from dpsql.engine.connection import (
     Cursor,
     LocalConnection,
     OpenConnection,
+    answers_native,
     interrupt_after,
     seconds_left,
 )
@@ -198,12 +199,11 @@ class DuckDBEngine(PublicRows):
         return self._native[0]
 
     def _load_native(self) -> bool:
-        probe, expected = NATIVE_PROBE
         with contextlib.suppress(duckdb.Error), self._connection.pinned() as cursor:
             # a probe that fails takes 10 ms, because DuckDB looks for functions with similar names
             if cursor.rows("SELECT current_setting('allow_unsigned_extensions')") == [(True,)]:
                 self._connection.load_native()
-                return cursor.rows(probe) == [expected]
+                return answers_native(cursor)
         return False
 
     def progress(self) -> float | None:
@@ -264,7 +264,7 @@ class DuckDBEngine(PublicRows):
         with self._connection.pinned() as cursor:
             return read_definitions(cursor, database, tables, sized)
 
-    def while_defined(self, planned: Definitions) -> DuckDBEngine:
+    def while_defined(self, planned: Definitions) -> Self:
         """Return an engine that reads rows only as long as definitions stay as they were.
 
         Each transaction that reads rows reads the definitions first, so they are those of its rows. Otherwise the

@@ -11,7 +11,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from dpsql.engine import Engine, Sandbox, digest
+from dpsql.engine import Engine, Sandbox, digest, from_stream, to_stream
 from dpsql.errors import PolicyError, SchemaError
 from dpsql.model.rows import BINS, ListedRows, PublicKeys
 from dpsql.operations.row_sql import one_spelling, total_condition_sql, total_sql
@@ -87,7 +87,7 @@ class PublicLists:
         if self.past and self.moment:
             blob = self.past.list_at(*rows.name, ", ".join(types), self.moment)
             if blob is not None:
-                return pa.ipc.open_stream(blob).read_all()
+                return from_stream(blob)
         if not rows.relation:
             return None
         keys = [
@@ -122,7 +122,7 @@ class PublicLists:
         if not self.past or not self.moment:
             return None
         blob = self.past.list_at(table, column, key_type, self.moment)
-        return None if blob is None else pa.ipc.open_stream(blob).read_all().column(0).combine_chunks()
+        return None if blob is None else from_stream(blob).column(0).combine_chunks()
 
     def _product(self, lists: Sequence[pa.Array]) -> pa.Table:
         tables = {f"list_{i}": pa.table({f"key_{i}": values}) for i, values in enumerate(lists)}
@@ -150,8 +150,4 @@ def list_blob(values: pa.Array) -> bytes:
 
 def table_blob(table: pa.Table) -> bytes:
     """Combinations of keys as Arrow."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    blob: bytes = sink.getvalue().to_pybytes()
-    return blob
+    return bytes(to_stream(table))

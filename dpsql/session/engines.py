@@ -168,13 +168,18 @@ def session_engine(
             return of_spark, of_spark.close
 
 
+def steps_to_unit(policy: Policy, table: str) -> tuple[Step, ...]:
+    """Return the declared links from a table to the parent that has its unit."""
+    return tuple((step.columns, step.parent, step.parent_columns) for step in link_steps(policy, table))
+
+
 def declared_tables(policy: Policy) -> DeclaredTables:
     """Return what is declared of tables, as an engine over Spark asks for it."""
     units = {
         one.table: DeclaredUnit(
             one.unit,
             unit_column(policy, one.table),
-            tuple((step.columns, step.parent, step.parent_columns) for step in link_steps(policy, one.table)),
+            steps_to_unit(policy, one.table),
         )
         for one in policy.tables
         if not one.archived
@@ -264,7 +269,7 @@ def _table(split: Split, name: str) -> SplitTable:
 
 def _require_unit(table: SplitTable, policy: Policy) -> None:
     unit = unit_column(policy, table.table)
-    links = tuple((step.columns, step.parent, step.parent_columns) for step in link_steps(policy, table.table))
+    links = steps_to_unit(policy, table.table)
     if not table.unit_column:
         raise PolicyError(
             f"table {table.table!r} is protected, and every part has all of its rows: split it by {unit!r}"

@@ -14,15 +14,16 @@ import duckdb
 
 from dpsql.engine.catalog import Catalog
 from dpsql.engine.connection import Connection, Cursor, LocalConnection, OpenConnection
-from dpsql.engine.parts.manifest import Split, Step, read_manifest
+from dpsql.engine.parts.manifest import Split, read_manifest
 from dpsql.engine.parts.proof import check_parts
 from dpsql.engine.parts.sources import SplitSource, SplitView, file_source, table_source, views_of
 from dpsql.engine.parts.split import WrittenSplit, split_tables
 from dpsql.engine.parts.unit_part import SplitError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.operations.dialect import text_literal
-from dpsql.plan.environment.links import link_steps, unit_column
+from dpsql.plan.environment.links import unit_column
 from dpsql.session.declare import split_name
+from dpsql.session.engines import steps_to_unit
 from dpsql.session.session import state_beside
 from dpsql.session.spilling import open_database
 from dpsql.state import Policy, ProtectedTable, PublicTable, State
@@ -213,8 +214,7 @@ def _chosen_unit(policy: Policy, named: str | None) -> str:
 
 def _declared_source(connection: Connection, policy: Policy, schema: TableSchema) -> SplitSource:
     table = schema.canonical
-    links: list[Step] = [(step.columns, step.parent, step.parent_columns) for step in link_steps(policy, table)]
-    return table_source(connection, schema.catalog_name, unit_column(policy, table), links)
+    return table_source(connection, schema.catalog_name, unit_column(policy, table), steps_to_unit(policy, table))
 
 
 def _with_units(sources: Sequence[SplitSource], by: Sequence[str]) -> list[SplitSource]:

@@ -18,6 +18,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.bound.partials import PartialRows
 from dpsql.engine.parts import database
 from dpsql.engine.parts.database import PartsEngine
 from dpsql.engine.parts.manifest import HEAD, MANIFEST, read_manifest
@@ -26,7 +27,7 @@ from dpsql.engine.parts.transaction import PartsTransaction
 from dpsql.frontends.cli import main
 from dpsql.state import Ledger
 from tests.noise_sources import silence
-from tests.parts import split_of
+from tests.parts import small_split, split_of
 
 TABLES = """
 CREATE TABLE visits AS
@@ -186,10 +187,7 @@ def test_a_process_that_dies_changes_nothing(kills: int, tmp_path: Path) -> None
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE visits AS SELECT i % 50 AS patient, i % 3 AS code FROM range(900) t(i)")
-        connection.execute("CREATE TABLE cities AS SELECT 'city ' || i AS city FROM range(3) t(i)")
-        return split_of(connection, tmp_path / "folder", 3, units={"visits": "patient"}, public=("cities",))
+    return small_split(tmp_path / "folder")
 
 
 BUDGET = "epsilon_budget := 50, delta_budget := 1e-4"
@@ -293,7 +291,9 @@ def test_the_time_of_a_reading_over_parts_is_limited(folder: Path, monkeypatch: 
     with dpsql.connect(parts=folder) as session:
         session.sql(PROTECTED)
         monkeypatch.setattr(
-            PartsTransaction, "read", lambda own, asked, *of: read(own, replace(asked, texts=(endless,)), *of)
+            PartsTransaction,
+            "read",
+            lambda own, asked, *of: read(own, replace(asked, texts=(PartialRows(endless, (), ()),)), *of),
         )
         began = time.monotonic()
         with pytest.raises(dpsql.EngineError, match="ran out of time"):

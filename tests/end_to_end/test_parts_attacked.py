@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -16,7 +15,7 @@ from dpsql.engine.parts.manifest import MANIFEST
 from dpsql.engine.parts.pool import Task
 from dpsql.engine.parts.process import send
 from tests.end_to_end.test_parts import ASKED, PROTECTED, SECONDS, pool_of, price_of_failure
-from tests.parts import split_of
+from tests.parts import small_split
 
 RUN: dict[str, Any] = {
     "ask": "run",
@@ -30,10 +29,7 @@ RUN: dict[str, Any] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE visits AS SELECT i % 50 AS patient, i % 3 AS code FROM range(900) t(i)")
-        connection.execute("CREATE TABLE cities AS SELECT 'city ' || i AS city FROM range(3) t(i)")
-        return split_of(connection, tmp_path / "folder", 3, units={"visits": "patient"}, public=("cities",))
+    return small_split(tmp_path / "folder")
 
 
 def test_an_order_that_the_curator_sets_is_no_other_split(folder: Path) -> None:

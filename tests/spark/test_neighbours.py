@@ -14,6 +14,7 @@ from dpsql.engine.spark.cluster import PySparkCluster
 from dpsql.engine.spark.frames import UNIT
 from tests.end_to_end.test_parts import POLICY, SMALL, TABLES, answered, declare
 from tests.spark.conftest import to_spark
+from tests.spark.test_answers import ALL
 
 TEXTS = 20
 GROUPS, ROWS, MOST = 4, 3, 80
@@ -44,7 +45,7 @@ def neighbours(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             whole.connection.execute(TABLES.format(rows=SMALL[0], people=SMALL[1]))
             if name == "fewer":
                 whole.connection.execute("DELETE FROM visits WHERE patient = 1")
-            to_spark(whole.connection, spark, folder / "files", ["visits", "stays", "meals", "people", "cities"])
+            to_spark(whole.connection, spark, folder / "files", ALL)
         sessions.append(dpsql.connect(spark=spark, state=folder / "state.dpsql"))
         declare(sessions[-1])
         for statement in DOMAINS:

@@ -28,6 +28,7 @@ import duckdb
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from tests.spark.conftest import started, to_spark
 import dpsql
+from dpsql.bound.partials import PartialRows
 from dpsql.engine.parts.transaction import PartsTransaction
 from dpsql.engine.spark import cluster
 
@@ -64,7 +65,7 @@ with mock.patch("dpsql.state.side_table.os.urandom", remembered):
     except dpsql.EngineError as error:
         print(error)
 read = PartsTransaction.read
-wrong = ("SELECT CAST(note AS INTEGER) AS n FROM memory.main.visits",)
+wrong = (PartialRows("SELECT CAST(note AS INTEGER) AS n FROM memory.main.visits", (), ()),)
 PartsTransaction.read = lambda own, asked, *of: read(own, replace(asked, texts=wrong), *of)
 session.sql("CALL dp_new_version('visits')")
 try:

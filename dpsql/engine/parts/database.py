@@ -25,7 +25,7 @@ from dpsql.engine.parts.manifest import DEFINITIONS, HEAD, PUBLIC_ROWS, Split, f
 from dpsql.engine.parts.pool import CHECK_SECONDS, Pool, Task, changed
 from dpsql.engine.parts.process import PROBE
 from dpsql.engine.parts.remote_rows import RemoteRowsEngine
-from dpsql.engine.parts.transaction import PoolCarrier, Reading, added_sizes, read_by
+from dpsql.engine.parts.transaction import PoolCarrier, read_by
 from dpsql.errors import EngineError, PolicyError
 from dpsql.operations.dialect import quote, text_literal
 
@@ -161,12 +161,11 @@ class PartsEngine(RemoteRowsEngine):
         most = max((one.most_rows for one in self._split.tables if one.table in names), default=0)
         sql = bounded.sizes_sql(salt, most * len(self._split.parts))
         with self.transaction(timeout_seconds) as transaction:
-            reading = Reading((sql,), read_by(bounded.frame), listed_keys)
-            (tables,) = transaction.read(reading, timeout_seconds)
+            sizes = transaction.sizes(sql, read_by(bounded.frame), listed_keys, timeout_seconds)
         if len(self._sizes) >= MOST_SIZES:
             self._sizes.clear()
-        self._sizes[salt] = added_sizes(tables)
-        return self._sizes[salt]
+        self._sizes[salt] = sizes
+        return sizes
 
     def _carrier(self) -> PoolCarrier:
         return PoolCarrier(self._pool, len(self._split.parts))

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import duckdb
 import pyarrow as pa
 
 from dpsql.bound.aggregation import LISTED_KEYS
-from dpsql.bound.formulations import NATIVE_PROBE
-from dpsql.engine.connection import Connection, Cursor, LocalConnection
+from dpsql.engine.arrow_stream import from_stream, to_stream
+from dpsql.engine.connection import Connection, Cursor, answers_native
 from dpsql.engine.parts.manifest import file_digest
+from dpsql.engine.parts.part_database import open_part_database
 from dpsql.operations.dialect import quote, text_literal
 
 PROBE = "SELECT version(), hash(hash(7, 'part', 0.5::DOUBLE, DATE '2000-02-29'))::VARCHAR"
@@ -38,7 +38,7 @@ FAILED = "failed"
 
 def send(stream: BinaryIO, header: Mapping[str, Any], tables: Sequence[pa.Table] = ()) -> None:
     """Write a message: a header of JSON and tables."""
-    blobs = [_serialised(table) for table in tables]
+    blobs = [memoryview(to_stream(table)) for table in tables]
     line = json.dumps({**header, "sizes": [len(blob) for blob in blobs]})
     stream.write(line.encode() + b"\n")
     for blob in blobs:
@@ -60,14 +60,7 @@ def receive(stream: BinaryIO) -> tuple[dict[str, Any], list[pa.Table]]:
     blobs = [stream.read(size) for size in header["sizes"]]
     if [len(blob) for blob in blobs] != header["sizes"]:
         raise EOFError
-    return header, [pa.ipc.open_stream(blob).read_all() for blob in blobs]
-
-
-def _serialised(table: pa.Table) -> memoryview:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return memoryview(sink.getvalue())
+    return header, [from_stream(blob) for blob in blobs]
 
 
 @dataclass
@@ -83,17 +76,9 @@ class Reader:
     """Reads parts with one DuckDB in memory, to which one part is attached at a time."""
 
     def __init__(self, start: Mapping[str, Any]) -> None:
-        config = {"threads": "1", "memory_limit": start["memory_limit"], "temp_directory": start["temp_directory"]}
         library = Path(start["native_library"]) if start["native_library"] else None
-        if library:
-            config["allow_unsigned_extensions"] = "true"
-        self._database = duckdb.connect(":memory:", config=config)
-        # wide whole numbers and UUIDs stay what they are
-        self._database.execute("SET arrow_lossless_conversion = true")
-        # texts of one person may be long: beyond 2 GiB in a batch, small buffers would fail
-        self._database.execute("SET arrow_large_buffer_size = true")
-        self._connection: Connection = LocalConnection(self._database, library)
-        self._connection.load_native()
+        self._database, connection = open_part_database(start["memory_limit"], start["temp_directory"], library)
+        self._connection: Connection = connection
         self._home = str(start["home"])
         self._files = [(Path(start["folder"]) / one["name"], one["digest"]) for one in start["parts"]]
         self._attached: int | None = None
@@ -101,13 +86,9 @@ class Reader:
 
     def facts(self) -> dict[str, Any]:
         """Return version and hash of this DuckDB, and whether the native aggregates can be called."""
-        text, expected = NATIVE_PROBE
         with self._connection.pinned() as cursor:
             (probe,) = cursor.rows(PROBE)
-            has_native = False
-            with contextlib.suppress(duckdb.Error):
-                has_native = cursor.rows(text) == [expected]
-        return {"probe": list(probe), "has_native": has_native}
+            return {"probe": list(probe), "has_native": answers_native(cursor)}
 
     def check(self, part: int) -> None:
         """Require that a part is the file that the split left, and that it can be attached.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -17,7 +18,7 @@ from dpsql.engine.transaction import ExactTable
 from dpsql.errors import EngineError
 
 
-class RemoteRowsEngine(DuckDBEngine):
+class RemoteRowsEngine(DuckDBEngine, abc.ABC):
     """The protocol of an engine whose statements are merged in the head, from what all parts hand on.
 
     Attributes:
@@ -27,9 +28,9 @@ class RemoteRowsEngine(DuckDBEngine):
 
     raw_rows = "raw rows are not read over parts: ask the table before it was split"
 
+    @abc.abstractmethod
     def _carrier(self) -> Carrier:
-        """Return what brings the texts of a new transaction to the parts."""
-        raise NotImplementedError
+        """Return the carrier of a new transaction."""
 
     @property
     def has_streams(self) -> bool:

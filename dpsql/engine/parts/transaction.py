@@ -47,17 +47,16 @@ class Reading:
     """Texts that are run on each part.
 
     Attributes:
-        texts: SELECTs.
+        texts: the rows that are asked of each part. If a text names keys, rows of equal ones may be added up before the
+            merge.
         reads: canonical names of the tables that they read, or the name of a table that was made before.
         listed_keys: keys that they are about.
-        rows: for each text the rows that it has of a part, if rows of equal keys may be added up before the merge.
 
     """
 
-    texts: tuple[str, ...]
+    texts: tuple[PartialRows, ...]
     reads: tuple[str, ...]
     listed_keys: pa.Table | None = None
-    rows: tuple[PartialRows, ...] = ()
 
 
 class Carrier(Protocol):
@@ -100,7 +99,7 @@ class PoolCarrier:
             "made": [(one.name, one.sql) for one in made],
             "listed_of_made": places,
             "listed_of_texts": _place(reading.listed_keys, listed),
-            "texts": list(reading.texts),
+            "texts": [text.sql for text in reading.texts],
         }
         tasks = [Task(place, {**request, "part": place}, tuple(listed)) for place in range(self._parts)]
         replies = [tables for _, tables in self._pool.run(tasks, timeout_seconds)]
@@ -112,13 +111,6 @@ class PoolCarrier:
             asked = {"ask": "end", "transaction": self._name}
             with contextlib.suppress(EngineError):
                 self._pool.run([Task(place, {**asked, "part": place}) for place in range(self._parts)], None)
-
-
-def added_sizes(of_parts: Sequence[pa.Table]) -> Sizes:
-    """Return the approximate sizes of all parts; keys may be in several of them, so the most of one part stand in."""
-    rows = [tuple(table.to_pylist()[0].values()) for table in of_parts]
-    counted, units, keys, pairs = zip(*rows, strict=True)
-    return Sizes(sum(counted), sum(units), max(keys), sum(pairs))
 
 
 class PartsTransaction(DuckDBTransaction):
@@ -144,7 +136,7 @@ class PartsTransaction(DuckDBTransaction):
         self._made.append(Made(PAIRS, pairs.sql(), read_by(pairs.frame), listed_keys))
         groups = f"SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit"
         counted = f"SELECT n, count(*) AS units FROM ({groups}) GROUP BY n"
-        (tables,) = self.read(Reading((counted,), (PAIRS,)), timeout_seconds)
+        (tables,) = self.read(Reading((PartialRows(counted, ("n",), ("units",)),), (PAIRS,)), timeout_seconds)
         found: dict[int, int] = {}
         for row in pa.concat_tables(tables).to_pylist():
             found[row["n"]] = found.get(row["n"], 0) + row["units"]
@@ -171,11 +163,27 @@ class PartsTransaction(DuckDBTransaction):
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         self._made.append(Made(HELD_ROWS, bounded.rows_sql(salt), read_by(bounded.frame), listed_keys))
         count = f"SELECT count(*) AS n FROM temp.main.{HELD_ROWS}"
-        (counts,) = self.read(Reading((count,), (HELD_ROWS,)), seconds_left(deadline))
+        (counts,) = self.read(Reading((PartialRows(count, (), ("n",)),), (HELD_ROWS,)), seconds_left(deadline))
         rows = sum(row["n"] for row in pa.concat_tables(counts).to_pylist())
         sql = replace(bounded, held_rows=True).sizes_sql(salt, rows)
-        (sizes,) = self.read(Reading((sql,), (HELD_ROWS,), listed_keys), seconds_left(deadline))
-        return added_sizes(sizes)
+        return self.sizes(sql, (HELD_ROWS,), listed_keys, seconds_left(deadline))
+
+    def sizes(
+        self, sql: str, reads: tuple[str, ...], listed_keys: pa.Table | None, timeout_seconds: float | None
+    ) -> Sizes:
+        """Return the approximate sizes of all parts; keys may be in several, so the most of one part stand in.
+
+        Args:
+            sql: a SELECT of one row, the sizes of a part.
+            reads: as of a reading.
+            listed_keys: as of a reading.
+            timeout_seconds: limit of time.
+
+        """
+        (of_parts,) = self.read(Reading((PartialRows(sql, (), ()),), reads, listed_keys), timeout_seconds)
+        rows = [tuple(table.to_pylist()[0].values()) for table in of_parts]
+        counted, units, keys, pairs = zip(*rows, strict=True)
+        return Sizes(sum(counted), sum(units), max(keys), sum(pairs))
 
     def exact(
         self,
@@ -190,8 +198,7 @@ class PartsTransaction(DuckDBTransaction):
         """Return the exact rows of a statement: those of all parts, merged in the head."""
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         partial = statement.partial(salt, formulation, pairs)
-        texts = tuple(rows.sql for rows in partial.rows)
-        reading = Reading(texts, _read_by_statement(statement, pairs), listed_keys, partial.rows)
+        reading = Reading(partial.rows, _read_by_statement(statement, pairs), listed_keys)
         found = self.read(reading, seconds_left(deadline))
         offered = {partial_table(place): pa.concat_tables(tables) for place, tables in enumerate(found)}
         return self.aggregate(

@@ -9,7 +9,7 @@ from dpsql.errors import PolicyError
 from dpsql.operations.row_sql import one_spelling
 
 MOST_PARTS = 1024
-"""Most parts of a split."""
+"""Limit of the number of parts of a split."""
 _WHOLE = "whole number"
 _WHOLE_TYPES = frozenset(f"{sign}{width}INT" for sign in ("", "U") for width in ("TINY", "SMALL", "BIG", "HUGE")) | {
     "INTEGER",

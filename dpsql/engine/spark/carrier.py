@@ -1,4 +1,4 @@
-"""What dpsql asks of Spark, and the carrier that brings the texts of a transaction to its tasks."""
+"""The protocol of Spark as dpsql uses it, and the carrier that brings the texts of a transaction to its tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from dpsql.engine.arrow_stream import from_stream
 from dpsql.engine.connection import seconds_left
 from dpsql.engine.parts.transaction import Made, Reading
 from dpsql.engine.spark.request import (
@@ -24,8 +26,6 @@ from dpsql.engine.spark.request import (
     TaskMade,
     TaskRequest,
     TaskTable,
-    TaskText,
-    from_bytes,
     to_bytes,
 )
 from dpsql.engine.spark.tables import SparkTable, UnitTable
@@ -36,7 +36,7 @@ _ROWS = ""
 
 
 class Rows(Protocol):
-    """What tasks handed on of each part; it stays in Spark."""
+    """Rows that tasks handed on of each part. They stay in Spark."""
 
     def read(self, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
         """Return what a task hands on of each part, as `request.OUTPUT`.
@@ -55,7 +55,7 @@ class Rows(Protocol):
         """
 
     def drop(self) -> None:
-        """Let Spark forget it."""
+        """Let Spark forget the rows."""
 
 
 class Cluster(Protocol):
@@ -135,7 +135,6 @@ class SparkCarrier:
         self._reads: tuple[str, ...] = ()
         self._of_rows: TaskRequest | None = None
         self._held: dict[str, Rows] = {}
-        self._all: list[Rows] = []
 
     def read(self, made: Sequence[Made], reading: Reading, timeout_seconds: float | None) -> list[list[pa.Table]]:
         """Let tasks run the texts on all parts, and make the table that they read if it is not there yet.
@@ -144,10 +143,7 @@ class SparkCarrier:
         """
         if not reading.texts:
             return []
-        texts = tuple(map(TaskText, reading.texts))
-        if reading.rows:
-            texts = tuple(TaskText(one.sql, one.keys, one.totals) for one in reading.rows)
-        request = replace(self._request, texts=texts, listed_keys=_blob(reading.listed_keys))
+        request = replace(self._request, texts=reading.texts, listed_keys=_blob(reading.listed_keys))
         found = self._found({one.name: one for one in made}, reading.reads, request, timeout_seconds)
         return read_pieces(found, self._cluster.parts, len(reading.texts))
 
@@ -191,12 +187,12 @@ class SparkCarrier:
 
     def _keep(self, names: Sequence[str], rows: Rows, found: pa.Table) -> pa.Table:
         self._held.update(dict.fromkeys(names, rows))
-        self._all.append(rows)
         return found
 
     def end(self) -> None:
         """Let Spark forget the rows of the question."""
-        for rows in reversed(self._all):
+        # rows of the question and the table that was made with them may be one
+        for rows in reversed(dict.fromkeys(self._held.values())):
             with contextlib.suppress(EngineError):
                 rows.drop()
 
@@ -223,7 +219,7 @@ def read_pieces(found: pa.Table, parts: int, texts: int) -> list[list[pa.Table]]
     pieces: dict[str, dict[tuple[int, int], list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["name"] not in (DONE, ADDED):
-            pieces[row["name"]][row["part"], row["attempt"]].append(from_bytes(row["rows"]))
+            pieces[row["name"]][row["part"], row["attempt"]].append(from_stream(row["rows"]))
     told = sum(done.values(), Counter[str]())
     given = sum((Counter[str](json.loads(row["rows"])) for row in _named(rows, ADDED)), Counter[str]())
     is_whole = sorted(part for part, _ in done) == list(range(parts))
@@ -241,7 +237,7 @@ def read_pieces(found: pa.Table, parts: int, texts: int) -> list[list[pa.Table]]
 
 def has_large(found: pa.Table) -> bool:
     """Return whether tasks have rows of texts that are too many for the driver."""
-    told = (json.loads(row["rows"]) for row in _named(found.to_pylist(), DONE))
+    told = map(json.loads, found.filter(pc.equal(found["name"], DONE))["rows"].to_pylist())
     return any(name.startswith(LARGE) for one in told for name in one)
 
 

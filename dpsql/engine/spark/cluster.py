@@ -40,7 +40,7 @@ from dpsql.engine.spark.frames import (
 from dpsql.engine.spark.request import DONE, LARGE, NO_TABLE, SOURCE, TEXT, TaskRequest
 from dpsql.engine.spark.tables import SparkTable, UnitTable
 from dpsql.engine.spark.task import add_bucket, run_part
-from dpsql.errors import EngineError, MissingPackageError, PolicyError
+from dpsql.errors import DpsqlError, EngineError, MissingPackageError, PolicyError
 from dpsql.model.environment import folded
 
 _T = TypeVar("_T")
@@ -60,7 +60,7 @@ class PySparkCluster:
 
     Args:
         session: the session, of a driver in this process.
-        folder: folder beside which a checkpoint folder is made, if Spark has none and runs on this machine alone.
+        folder: folder in which a checkpoint folder is made, if Spark has none and runs on this machine alone.
 
     Raises:
         PolicyError: it is another object, a session of Spark Connect, or there is no checkpoint folder.
@@ -84,7 +84,7 @@ class PySparkCluster:
         leave_folder(self._own_folder)
 
     def _full_name(self, name: str) -> str:
-        return ".".join(f"`{part.replace('`', '``')}`" for part in (*self._names, name))
+        return ".".join(map(quoted_name, (*self._names, name)))
 
     def table(self, name: str) -> SparkTable | None:
         """Return a table of the database, or None if there is none.
@@ -94,14 +94,8 @@ class PySparkCluster:
             EngineError: Spark could not be asked.
 
         """
-        try:
-            return self._table(name)
-        except PolicyError:
-            raise
-        except Exception:
-            failed = "Spark could not be asked for its tables: was its session stopped?"
-        # outside the handler, so that no text of Spark travels along
-        raise EngineError(failed, charged=False)
+        failure = EngineError("Spark could not be asked for its tables: was its session stopped?", charged=False)
+        return _or_raise(lambda: self._table(name), failure)
 
     def _table(self, name: str) -> SparkTable | None:
         full = self._full_name(name)
@@ -152,21 +146,14 @@ class PySparkCluster:
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         checkpoints: list[DataFrame] = []
-        failed = ""
-        try:
-            rows = self._snapshot(tables, request, checkpoints, deadline)
-            return rows, self.texts(rows.frame, request, seconds_left(deadline))
-        except EngineError:
-            self._remove(checkpoints)
-            raise
-        except Exception:
-            # raised below, so that no text of Spark travels along
-            failed = "Spark could not read the tables of the query"
-        except BaseException:
-            self._remove(checkpoints)
-            raise
-        self._remove(checkpoints)
-        raise EngineError(failed)
+        failure = EngineError("Spark could not read the tables of the query")
+        with contextlib.ExitStack() as undone:
+            undone.callback(self.remove, checkpoints)
+            rows = _or_raise(lambda: self._snapshot(tables, request, checkpoints, deadline), failure)
+            undone.callback(rows.drop)
+            found = _or_raise(lambda: self.texts(rows.frame, request, seconds_left(deadline)), failure)
+            undone.pop_all()
+        return rows, found
 
     def _snapshot(
         self, tables: Sequence[UnitTable], request: TaskRequest, checkpoints: list[DataFrame], deadline: float | None
@@ -197,9 +184,13 @@ class PySparkCluster:
         with contextlib.suppress(Exception):
             self._spark.catalog.refreshTable(self._full_name(name))
 
-    def _remove(self, checkpoints: Sequence[DataFrame]) -> None:
+    def remove(self, checkpoints: Sequence[DataFrame]) -> None:
+        """Remove the files of checkpoints."""
         for frame in checkpoints:
-            self.remove_checkpoint(frame)
+            with contextlib.suppress(Exception):
+                place = frame._jdf.queryExecution().analyzed().rdd().getCheckpointFile().get()
+                path = self._context._jvm.org.apache.hadoop.fs.Path(place)
+                path.getFileSystem(self._context._jsc.hadoopConfiguration()).delete(path, True)
 
     def texts(self, frame: DataFrame, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
         """Return the rows of texts that tasks handed on; those that are too many are added up in Spark first."""
@@ -261,15 +252,12 @@ class PySparkCluster:
         before = {name: context.getLocalProperty(name) for name in _GROUP_PROPERTIES}
         context.setJobGroup(group, "dpsql", interruptOnCancel=True)
         self._groups.append(group)
-        failed = True
         found: list[_T] = []
         with interrupt_after(timeout_seconds, lambda: context.cancelJobGroup(group)) as expired:
             try:
-                found.append(action())
-                failed = False
-            except Exception:
-                # raised below, so that no text of Spark travels along
-                failed = True
+                # an error is raised below, so that no text of Spark travels along
+                with contextlib.suppress(Exception):
+                    found.append(action())
             except BaseException:
                 context.cancelJobGroup(group)
                 raise
@@ -279,23 +267,25 @@ class PySparkCluster:
                     context.setLocalProperty(name, value)
         if expired.is_set():
             raise EngineError.out_of_time()
-        if failed:
+        if not found:
             raise EngineError("Spark could not run the tasks of the query")
         return found[0]
-
-    def remove_checkpoint(self, frame: DataFrame) -> None:
-        """Remove the files of a checkpoint."""
-        with contextlib.suppress(Exception):
-            place = frame._jdf.queryExecution().analyzed().rdd().getCheckpointFile().get()
-            path = self._context._jvm.org.apache.hadoop.fs.Path(place)
-            path.getFileSystem(self._context._jsc.hadoopConfiguration()).delete(path, True)
 
 
 _GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
+def _or_raise(action: Callable[[], _T], failure: EngineError) -> _T:
+    """Return what an action of Spark returns; raise an error in place of one of Spark, whose text travels nowhere."""
+    try:
+        return action()
+    except Exception as error:
+        raised = error if isinstance(error, DpsqlError) else failure
+    raise raised
+
+
 class SparkRows:
-    """What tasks handed on of each part.
+    """Rows that tasks handed on of each part.
 
     Args:
         cluster: the cluster.
@@ -313,8 +303,12 @@ class SparkRows:
 
     def made(self, request: TaskRequest, timeout_seconds: float | None) -> tuple[SparkRows, pa.Table]:
         """Return what a task hands on of each part, which Spark keeps, and its rows of texts."""
-        frame = mapped(self._needed(request), request).persist()
-        return SparkRows(self._cluster, frame), self._cluster.texts(frame, request, timeout_seconds)
+        made = SparkRows(self._cluster, mapped(self._needed(request), request).persist())
+        with contextlib.ExitStack() as undone:
+            undone.callback(made.drop)
+            found = self._cluster.texts(made.frame, request, timeout_seconds)
+            undone.pop_all()
+        return made, found
 
     def _needed(self, request: TaskRequest) -> DataFrame:
         return self.frame.where(of.col("name").isin(DONE, *request.needed))
@@ -323,7 +317,7 @@ class SparkRows:
         """Let Spark forget the rows, and remove their files."""
         with contextlib.suppress(Exception):
             self.frame.unpersist()
-        self._cluster._remove(self._checkpoints)
+        self._cluster.remove(self._checkpoints)
 
 
 def mapped(frame: DataFrame, request: TaskRequest, run: RunTask = run_part) -> DataFrame:

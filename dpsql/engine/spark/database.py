@@ -10,9 +10,9 @@ same snapshot, and its rows are counted once.
 from __future__ import annotations
 
 import contextlib
-import copy
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Self
 
 import duckdb
 import pyarrow as pa
@@ -99,6 +99,9 @@ class SparkEngine(RemoteRowsEngine):
         declared = self._declared()
         with self._turn:
             for table in tables:
+                if self._is_planning and table in self._known:
+                    # a plan sees the tables of its begin
+                    continue
                 name = own_name(table)
                 found = None if name is None else self._cluster.table(name)
                 version = declared.public.get(table)
@@ -141,15 +144,12 @@ class SparkEngine(RemoteRowsEngine):
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """Return the table or view that a name means: of Spark, or of the head."""
         if len(parts) == 1 or folded(parts[-2]) == SCHEMA:
-            name = identity((SCHEMA, parts[-1]))
-            if not (self._is_planning and name in self._known):
-                self._bring([name])
+            self._bring([identity((SCHEMA, parts[-1]))])
         return super().resolve(parts)
 
     def find(self, canonical: str, *, views: bool = False) -> TableSchema | None:
         """Return the base table of an identity, or a view if ``views`` is true. Return None if there is none."""
-        if not (self._is_planning and canonical in self._known):
-            self._bring([canonical])
+        self._bring([canonical])
         return super().find(canonical, views=views)
 
     def listed(self, wanted: Collection[str]) -> dict[str, ListedTable]:
@@ -177,11 +177,10 @@ class SparkEngine(RemoteRowsEngine):
             return True
         return not self._is_planning and schema.canonical in self._known
 
-    def while_defined(self, planned: Definitions) -> SparkEngine:
+    def while_defined(self, planned: Definitions) -> Self:
         """Return an engine for one question, with what is declared now and the names that its own texts have."""
-        reading = copy.copy(self)
-        declared = self._declared()
-        reading._planned, reading._mentioned, reading._declared = planned, set(), lambda: declared
+        reading, declared = super().while_defined(planned), self._declared()
+        reading._mentioned, reading._declared = set(), lambda: declared
         return reading
 
     def marks(self, tables: Sequence[str]) -> dict[str, Mark]:

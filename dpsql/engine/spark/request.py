@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from dpsql.bound.partials import PartialRows
+from dpsql.engine.arrow_stream import to_stream
+
 SOURCE = "source"
 """Column of the rows of a part: the place of the table that a row is of."""
 
@@ -76,23 +79,6 @@ class TaskMade:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskText:
-    """A SELECT whose rows are handed on.
-
-    Attributes:
-        sql: the SELECT.
-        keys: the columns that tell its rows apart; none if its rows are few.
-        totals: the other columns, whole numbers. Those of equal keys may be added; if there are none, one row of equal
-            keys is enough.
-
-    """
-
-    sql: str
-    keys: tuple[str, ...] = ()
-    totals: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class TaskRequest:
     """What a task does with the rows of its part. It travels in the pickled task.
 
@@ -104,7 +90,7 @@ class TaskRequest:
         held: name of a temporary table that an earlier task made; or nothing.
         public: name and rows of each public table, as streams of Arrow.
         made: a temporary table that is made, and handed on.
-        texts: SELECTs whose rows are handed on.
+        texts: rows that are handed on.
         listed_keys: the keys that the texts are about, as a stream of Arrow; None for none.
         most_rows: number of rows of a text beyond which they are divided into buckets by their keys.
         buckets: number of buckets.
@@ -120,7 +106,7 @@ class TaskRequest:
     held: str = ""
     public: tuple[tuple[str, bytes], ...] = ()
     made: TaskMade | None = None
-    texts: tuple[TaskText, ...] = ()
+    texts: tuple[PartialRows, ...] = ()
     listed_keys: bytes | None = None
     most_rows: int = 2**31
     buckets: int = 1
@@ -139,16 +125,8 @@ def column_name(table: int, column: int) -> str:
 
 
 def to_bytes(table: pa.Table) -> bytes:
-    """Return a table as a stream of Arrow."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def from_bytes(blob: bytes | pa.Buffer) -> pa.Table:
-    """Return the table of a stream of Arrow."""
-    return pa.ipc.open_stream(blob).read_all()
+    """Return a table as a compressed stream of Arrow."""
+    return bytes(to_stream(table, "lz4"))
 
 
 def packed_name(table: str) -> str:

@@ -14,16 +14,16 @@ import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsql.assets import native_library
 from dpsql.bound.aggregation import LISTED_KEYS
-from dpsql.bound.formulations import NATIVE_PROBE
-from dpsql.engine.connection import Cursor, LocalConnection
+from dpsql.bound.partials import PartialRows
+from dpsql.engine.arrow_stream import from_stream
+from dpsql.engine.connection import Cursor, answers_native
+from dpsql.engine.parts.part_database import open_part_database
 from dpsql.engine.parts.process import PROBE
 from dpsql.engine.spark.request import (
     ADDED,
@@ -39,9 +39,7 @@ from dpsql.engine.spark.request import (
     TEXT,
     TaskRequest,
     TaskTable,
-    TaskText,
     column_name,
-    from_bytes,
     packed_name,
     to_bytes,
 )
@@ -106,7 +104,7 @@ def add_bucket(
         found: dict[str, list[pa.Table]] = defaultdict(list)
         for row in (row for batch in batches for row in batch.to_pylist()):
             given[row["name"]] += 1
-            found[row["name"]].append(from_bytes(row["rows"]))
+            found[row["name"]].append(from_stream(row["rows"]))
         with _opened(request) as cursor:
             for place, text in enumerate(request.texts):
                 if pieces := found.get(f"{LARGE}{place}"):
@@ -117,7 +115,7 @@ def add_bucket(
     yield _row(bucket, attempt, ADDED, None, failure or None, json.dumps(given).encode())
 
 
-def _added(cursor: Cursor, text: TaskText, rows: pa.Table) -> pa.Table:
+def _added(cursor: Cursor, text: PartialRows, rows: pa.Table) -> pa.Table:
     """Return rows with the totals of equal keys added up, in their types."""
     cursor.offer(_OFFERED, rows)
     types = {str(name): str(kind) for name, kind, *_ in cursor.rows(f"DESCRIBE FROM {_OFFERED}")}
@@ -151,7 +149,7 @@ def _found(request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[
         else:
             yield from _fill(cursor, request, batches)
         for name, blob in request.public:
-            cursor.offer(_OFFERED, from_bytes(blob))
+            cursor.offer(_OFFERED, from_stream(blob))
             cursor.rows(f"CREATE TABLE {HOME}.{quote(name)} AS FROM {_OFFERED}")
         if request.made:
             _offer_listed(cursor, request.made.listed_keys)
@@ -167,7 +165,7 @@ def _found(request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[
                 yield f"{TEXT}{place}", None, rows
 
 
-def _buckets(cursor: Cursor, text: TaskText, rows: pa.Table, number: int) -> Iterator[tuple[int, pa.Table]]:
+def _buckets(cursor: Cursor, text: PartialRows, rows: pa.Table, number: int) -> Iterator[tuple[int, pa.Table]]:
     """Yield rows by bucket; those of equal keys are in one bucket in all tasks."""
     cursor.offer(_OFFERED, rows)
     place = f"CAST(hash({', '.join(text.keys)}) % {number:d} AS INTEGER)"
@@ -180,33 +178,19 @@ def _buckets(cursor: Cursor, text: TaskText, rows: pa.Table, number: int) -> Ite
 
 def _offer_listed(cursor: Cursor, keys: bytes | None) -> None:
     if keys is not None:
-        cursor.offer(LISTED_KEYS, from_bytes(keys))
+        cursor.offer(LISTED_KEYS, from_stream(keys))
 
 
 @contextlib.contextmanager
 def _opened(request: TaskRequest) -> Iterator[Cursor]:
     """Yield a cursor of a new DuckDB, which writes what memory does not hold to a folder of its own."""
     folder = tempfile.mkdtemp(prefix="dpsql-", dir=os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None)
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "threads": 1,
-        "memory_limit": request.memory_limit,
-        "temp_directory": folder,
-    }
-    library: Path | None = native_library() if request.has_native else None
-    if library:
-        config["allow_unsigned_extensions"] = "true"
+    library = native_library() if request.has_native else None
     try:
-        with contextlib.closing(duckdb.connect(":memory:", config=config)) as database:
-            # wide whole numbers and UUIDs stay what they are
-            database.execute("SET arrow_lossless_conversion = true")
-            # texts of more than 2 GB are handed on, too
-            database.execute("SET arrow_large_buffer_size = true")
-            connection = LocalConnection(database, library)
-            if library:
-                connection.load_native()
-            with connection.pinned() as cursor:
-                _require_same(cursor, request)
-                yield cursor
+        database, connection = open_part_database(request.memory_limit, folder, library)
+        with contextlib.closing(database), connection.pinned() as cursor:
+            _require_same(cursor, request)
+            yield cursor
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -214,11 +198,7 @@ def _opened(request: TaskRequest) -> Iterator[Cursor]:
 def _require_same(cursor: Cursor, request: TaskRequest) -> None:
     if cursor.rows(PROBE) != [request.probe]:
         raise _OtherError(OTHER)
-    if request.has_native:
-        text, expected = NATIVE_PROBE
-        with contextlib.suppress(duckdb.Error):
-            if cursor.rows(text) == [expected]:
-                return
+    if request.has_native and not answers_native(cursor):
         raise _OtherError(NO_NATIVE)
 
 
@@ -239,11 +219,13 @@ def _fill(
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield batches in tables of many rows: a statement for each takes time."""
     waiting: list[pa.RecordBatch] = []
+    rows = 0
     for batch in batches:
         waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= _ROWS_AT_ONCE:
+        rows += batch.num_rows
+        if rows >= _ROWS_AT_ONCE:
             yield pa.Table.from_batches(waiting)
-            waiting = []
+            waiting, rows = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)
 
@@ -274,9 +256,9 @@ def _unpack(cursor: Cursor, request: TaskRequest, batches: Iterable[pa.RecordBat
             continue
         counts[row["name"]] += 1
         if row["name"] == request.held:
-            held.append(from_bytes(row["rows"]))
+            held.append(from_stream(row["rows"]))
         else:
-            _insert(cursor, tables[row["name"]], from_bytes(row["rows"]))
+            _insert(cursor, tables[row["name"]], from_stream(row["rows"]))
     if any(counts[name] != told.get(name, 0) for name in request.needed):
         raise _FailedError
     if request.held:
