@@ -64,6 +64,7 @@ class FakeCluster:
     """A cluster of Spark.
 
     Attributes:
+        tables: the database with its tables.
         dropped: how many rows were dropped.
         added: how often rows of equal keys were added up before the driver.
         disturb: changes what tasks handed on.
@@ -73,7 +74,7 @@ class FakeCluster:
     def __init__(self, tables: duckdb.DuckDBPyConnection, parts: int, place: str = "fake.default") -> None:
         self.place, self.parts, self.dropped, self.added = place, parts, 0, 0
         self.disturb: Disturb = lambda found: found
-        self._tables = tables
+        self.tables = tables
         self._attempts = 0
 
     def next_attempt(self) -> int:
@@ -83,14 +84,14 @@ class FakeCluster:
 
     def table(self, name: str) -> SparkTable | None:
         sql = "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index"
-        columns = self._tables.execute(sql, [name]).fetchall()
+        columns = self.tables.execute(sql, [name]).fetchall()
         return SparkTable(name, tuple(columns)) if columns else None
 
     def public_rows(self, table: SparkTable, most_bytes: int) -> pa.Table:
-        return self._tables.sql(f"FROM {quote(table.name)}").to_arrow_table()
+        return self.tables.sql(f"FROM {quote(table.name)}").to_arrow_table()
 
     def mark(self, table: SparkTable) -> str | None:
-        ((rows,),) = self._tables.sql(f"SELECT count(*) FROM {quote(table.name)}").fetchall()
+        ((rows,),) = self.tables.sql(f"SELECT count(*) FROM {quote(table.name)}").fetchall()
         return str(rows)
 
     def snapshot(
@@ -100,20 +101,22 @@ class FakeCluster:
         for place, one in enumerate(tables):
             for key in one.keys:
                 names = ", ".join(map(quote, key))
-                if self._tables.sql(f"SELECT 1 FROM {one.table.name} GROUP BY {names} HAVING count(*) > 1").fetchall():
+                if self.tables.sql(f"SELECT 1 FROM {one.table.name} GROUP BY {names} HAVING count(*) > 1").fetchall():
                     raise EngineError("a key that a link leads to is there twice", withheld=False)
             for number in range(self.parts):
-                rows = self._tables.sql(self._rows(place, one, number)).to_arrow_table()
+                rows = self.tables.sql(self._rows(place, one, number)).to_arrow_table()
                 parts[number] += rows.to_batches()
         columns = [f"c{place}_{i}" for place, one in enumerate(tables) for i in range(len(one.columns))]
         given = [[_filled(batch, columns, self._types(tables)) for batch in part] for part in parts]
+        if request.lone_unit:
+            given = [[batch.drop_columns([SOURCE]) for batch in part] for part in given]
         rows = FakeRows(self, FakeRows(self, given)._run(replace(request, is_packed=False)))
         return rows, rows.texts(request)
 
     def _types(self, tables: Sequence[UnitTable]) -> dict[str, pa.DataType]:
         found: dict[str, pa.DataType] = {}
         for place, one in enumerate(tables):
-            empty = self._tables.sql(f"SELECT {_listed(place, one)} FROM {one.table.name} AS own LIMIT 0")
+            empty = self.tables.sql(f"SELECT {_listed(place, one)} FROM {one.table.name} AS own LIMIT 0")
             found |= {field.name: field.type for field in empty.to_arrow_table().schema}
         return found
 
@@ -137,7 +140,7 @@ class FakeCluster:
         return None
 
     def close(self) -> None:
-        self._tables.close()
+        self.tables.close()
 
 
 def _named(found: pa.Table, is_wanted: Callable[[str], bool]) -> pa.Table:

@@ -25,6 +25,8 @@ from dpsql.model.statistic_kinds import APART_KINDS
 
 KEPT_PAIRS = "dpsql_kept_pairs"
 """Name of the temporary table."""
+LOST_PAIRS = "dpsql_lost_pairs"
+"""Name of the temporary table of those of its pairs of which bounds leave something out; parts have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,13 @@ class KeptPairs:
         measured = [(i, one) for i, one in numbered if one in self.measured]
         return f"WITH {lost_ctes(self.frame, numbered, measured, self.salt, formulation, pairs)}\nSELECT * FROM lost"
 
+    def lost_sql(self) -> str:
+        """Return the SELECT that the table of pairs of which bounds leave something out is made of, from this table."""
+        lost = [f"lost_{self._number(one)}" for one in self.measured]
+        columns = ", ".join(["unit", *self.frame.key_columns, *lost])
+        is_any = " OR ".join(f"{one} IS NOT NULL" for one in lost)
+        return f"SELECT {columns} FROM temp.main.{KEPT_PAIRS} WHERE {is_any}"
+
     def bounded_sql(self, statistics: tuple[Statistic, ...], *, ending: Ending) -> str:
         """Return SQL with the result of ``aggregation.bounded_sql``, over this table; the arguments are its."""
         others, frame = list(enumerate(statistics))[1:], self.frame
@@ -83,9 +92,12 @@ class KeptPairs:
     def left_out_sql(
         self, measured: Sequence[tuple[Statistic, int]], *, are_listed: bool, are_parts: bool = False
     ) -> str:
-        """Return SQL with the result of ``left_out.left_out_sql``, over this table; the arguments are its."""
+        """Return SQL with the result of ``left_out.left_out_sql``, over this table; the arguments are its.
+
+        A part reads the table of pairs of which bounds leave something out.
+        """
         cuts = [(self._number(one), one, exponent) for one, exponent in measured]
-        lost = f"temp.main.{KEPT_PAIRS} AS lost"
+        lost = f"temp.main.{LOST_PAIRS if are_parts else KEPT_PAIRS} AS lost"
         return cut_sql(self.frame, cuts, lost, are_listed=are_listed, are_parts=are_parts)
 
     def _number(self, statistic: Statistic) -> int:

@@ -16,8 +16,13 @@ import pyarrow.compute as pc
 import pytest
 
 import dpsql
+from dpsql.bound.partials import PartialRows
+from dpsql.engine.parts.process import PROBE
+from dpsql.engine.parts.transaction import Made, Reading
 from dpsql.engine.spark import database, task
+from dpsql.engine.spark.carrier import SparkCarrier
 from dpsql.engine.spark.request import ADDED, DONE, OTHER, TaskRequest
+from dpsql.engine.spark.tables import SparkTable, UnitTable
 from dpsql.engine.spark.task import run_part
 from dpsql.session.engines import TablesOfSpark
 from dpsql.session.session import Session
@@ -77,6 +82,32 @@ def test_a_bucket_that_is_lost_is_noticed(cluster: FakeCluster, monkeypatch: pyt
         price_of_failure(session, dpsql.EngineError, "each part once")
 
 
+@pytest.mark.parametrize("order", ["kept lost kept rows", "lost kept rows lost", "rows lost kept kept"])
+def test_tables_of_a_question_are_read_in_any_order(order: str, cluster: FakeCluster) -> None:
+    """A table that tasks do not hand on is made again, from the rows that the first task read."""
+    visits = SparkTable("visits", (("patient", "BIGINT"), ("code", "BIGINT")))
+    (probe,) = cluster.tables.sql(PROBE).fetchall()
+    request = TaskRequest(probe, has_native=False, memory_limit="500MB")
+    read = UnitTable(visits, ("patient", "code"), "patient")
+    carrier = SparkCarrier(cluster, request, lambda _reads, _texts: ([read], ()))
+    kept = "SELECT patient, count(*) AS n FROM memory.main.visits GROUP BY patient"
+    made = [
+        Made("kept", kept, ("main.visits",), None, is_kept=False),
+        Made("lost", "SELECT * FROM temp.main.kept WHERE n > 17 AND patient < 10", ("kept",), None),
+    ]
+    reads = {"rows": ("main.visits", "memory.main.visits"), "kept": ("kept", "temp.main.kept"), "lost": ("lost", "temp.main.lost")}
+    counts = []
+    for name in order.split():
+        table, place = reads[name]
+        text = PartialRows(f"SELECT count(*) AS n FROM {place}", (), ("n",))
+        (tables,) = carrier.read(made, Reading((text,), (table,)), None)
+        counts.append(sum(one["n"].to_pylist()[0] for one in tables))
+        # a second reading of the source would see this row
+        cluster.tables.execute("INSERT INTO visits VALUES (1, 1)")
+    carrier.end()
+    assert counts == [{"rows": 900, "kept": 50, "lost": 10}[name] for name in order.split()]
+
+
 @pytest.fixture
 def cluster() -> FakeCluster:
     connection = duckdb.connect()
@@ -110,9 +141,9 @@ def test_a_task_that_fails_shows_nothing(cluster: FakeCluster, monkeypatch: pyte
 def test_tables_have_to_be_those_of_the_policy(cluster: FakeCluster) -> None:
     with opened(cluster) as session:
         session.sql(PROTECTED)
-        cluster._tables.execute("ALTER TABLE visits ALTER patient TYPE DOUBLE")
+        cluster.tables.execute("ALTER TABLE visits ALTER patient TYPE DOUBLE")
         assert price_of_failure(session, dpsql.PolicyError, "'patient' .* has the type DOUBLE") == 0
-        cluster._tables.execute("DROP TABLE visits")
+        cluster.tables.execute("DROP TABLE visits")
         assert price_of_failure(session, dpsql.PolicyError, "is no table of fake.default in Spark") == 0
         session.connection.execute("CREATE TABLE visits AS SELECT 1 AS patient, 1 AS code")
         assert price_of_failure(session, dpsql.PolicyError, "is no table of fake.default in Spark") == 0
@@ -122,7 +153,7 @@ def test_a_state_file_belongs_to_one_database_of_spark(cluster: FakeCluster, tmp
     with opened(cluster, tmp_path / "state.dpsql") as session:
         session.sql(PROTECTED)
         session.sql(ASKED, rho=0.1, delta=1e-6)
-        other = FakeCluster(cluster._tables.cursor(), 3, "fake.other")
+        other = FakeCluster(cluster.tables.cursor(), 3, "fake.other")
         with (
             opened(other, tmp_path / "state.dpsql") as second,
             pytest.raises(dpsql.StateError, match="another database"),

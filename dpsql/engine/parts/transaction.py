@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from dpsql.bound.aggregation import HELD_ROWS
 from dpsql.bound.formulations import Formulation, Sizes
-from dpsql.bound.kept_pairs import KEPT_PAIRS, KeptPairs
+from dpsql.bound.kept_pairs import KEPT_PAIRS, LOST_PAIRS, KeptPairs
 from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.partials import PartialRows, partial_table
-from dpsql.bound.statement import Bounded, Statement
+from dpsql.bound.statement import Bounded, LeftOut, Statement
 from dpsql.engine.connection import seconds_left
 from dpsql.engine.parts.pool import Header, Pool, Task
 from dpsql.engine.transaction import DuckDBTransaction, ExactTable
@@ -33,6 +33,7 @@ class Made:
         sql: the SELECT that it is made of.
         reads: canonical names of the tables that the SELECT reads, or the name of a table that was made before.
         listed_keys: keys that the SELECT is about.
+        is_kept: whether later readings find the table as it was made. Else it is made again for each.
 
     """
 
@@ -40,6 +41,7 @@ class Made:
     sql: str
     reads: tuple[str, ...]
     listed_keys: pa.Table | None
+    is_kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +153,13 @@ class PartsTransaction(DuckDBTransaction):
         listed_keys: pa.Table | None,
         timeout_seconds: float | None,
     ) -> None:
-        """Make the table of pairs after bounds of each part."""
+        """Make the table of pairs after bounds of each part, and that of what they leave out.
+
+        Most questions read the first once, and then only the second, which is far smaller.
+        """
         reads = (PAIRS,) if pairs else read_by(kept.frame)
-        self._made.append(Made(KEPT_PAIRS, kept.sql(formulation, pairs), reads, listed_keys))
+        self._made.append(Made(KEPT_PAIRS, kept.sql(formulation, pairs), reads, listed_keys, is_kept=False))
+        self._made.append(Made(LOST_PAIRS, kept.lost_sql(), (KEPT_PAIRS,), None))
         self.read(Reading((), (KEPT_PAIRS,)), timeout_seconds)
 
     def make_rows(
@@ -217,8 +223,10 @@ def read_by(frame: Frame) -> tuple[str, ...]:
 
 def _read_by_statement(statement: Statement, pairs: Pairs | KeptPairs | None) -> tuple[str, ...]:
     """Return what the texts of a statement read: one table that was made, or the tables of the rows."""
+    if isinstance(pairs, KeptPairs):
+        return (LOST_PAIRS if isinstance(statement, LeftOut) else KEPT_PAIRS,)
     if pairs is not None:
-        return (PAIRS if isinstance(pairs, Pairs) else KEPT_PAIRS,)
+        return (PAIRS,)
     is_held = isinstance(statement, Bounded) and statement.held_rows
     return (HELD_ROWS,) if is_held else read_by(statement.frame)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsql.engine.arrow_stream import from_stream
-from dpsql.engine.connection import seconds_left
 from dpsql.engine.parts.transaction import Made, Reading
 from dpsql.engine.spark.request import (
     ADDED,
@@ -26,10 +24,12 @@ from dpsql.engine.spark.request import (
     TaskMade,
     TaskRequest,
     TaskTable,
+    column_name,
     to_bytes,
 )
 from dpsql.engine.spark.tables import SparkTable, UnitTable
 from dpsql.errors import EngineError
+from dpsql.model.environment import folded
 
 _ROWS = ""
 """Stands for the rows of the question among the names of tables that are held."""
@@ -144,49 +144,52 @@ class SparkCarrier:
         if not reading.texts:
             return []
         request = replace(self._request, texts=reading.texts, listed_keys=_blob(reading.listed_keys))
-        found = self._found({one.name: one for one in made}, reading.reads, request, timeout_seconds)
+        found = self._found(made, reading.reads, request, timeout_seconds)
         return read_pieces(found, self._cluster.parts, len(reading.texts))
 
     def _found(
-        self, made: Mapping[str, Made], reads: tuple[str, ...], request: TaskRequest, timeout_seconds: float | None
+        self, made: Sequence[Made], reads: tuple[str, ...], request: TaskRequest, timeout_seconds: float | None
     ) -> pa.Table:
         """Return the rows of the texts of a request that reads the rows of the question, or one table that is made."""
-        name = reads[0]
-        if name in self._held:
-            return self._held[name].read(replace(request, held=name, is_packed=True), timeout_seconds)
-        if name not in made:
+        by_name = {one.name: one for one in made}
+        new: set[str] = set()
+        while reads[0] in by_name and reads[0] not in self._held:
+            new.add(reads[0])
+            reads = by_name[reads[0]].reads
+        for one in made:
+            # what is made of these tables is made with them: its first reading needs no task then
+            if one.reads[0] in new and one.name not in self._held:
+                new.add(one.name)
+        tables = [TaskMade(one.name, one.sql, _blob(one.listed_keys), one.is_kept) for one in made if one.name in new]
+        request = replace(request, made=tuple(tables))
+        if reads[0] not in self._held:
             return self._of_the_rows(reads, request, timeout_seconds)
-        one = made[name]
-        request = replace(request, made=TaskMade(name, one.sql, _blob(one.listed_keys)))
-        before = one.reads[0]
-        if before not in made:
-            return self._of_the_rows(one.reads, request, timeout_seconds)
-        if before not in self._held:
-            deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-            self._found(made, one.reads, self._request, timeout_seconds)
-            timeout_seconds = seconds_left(deadline)
-        request = replace(request, held=before, is_packed=True)
-        return self._keep((name,), *self._held[before].made(request, timeout_seconds))
+        return self._of_held(self._held[reads[0]], replace(request, held=reads[0], is_packed=True), timeout_seconds)
 
     def _of_the_rows(self, reads: tuple[str, ...], request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
         """Return the rows of the texts of a request that reads the rows of the question."""
-        names = (request.made.name,) if request.made else ()
         if self._of_rows is None:
-            asked = [text.sql for text in request.texts] + ([request.made.sql] if request.made else [])
+            asked = [*(text.sql for text in request.texts), *(one.sql for one in request.made)]
             tables, public = self._tables(reads, asked)
             of_rows = tuple(TaskTable(one.table.name, _typed(one)) for one in tables)
             self._of_rows, self._reads = replace(self._request, tables=of_rows, public=public), reads
-            first = replace(request, tables=of_rows, public=public, keeps=True)
-            return self._keep((*names, _ROWS), *self._cluster.snapshot(tables, first, timeout_seconds))
+            lone_unit = _lone_unit(tables)
+            first = replace(request, tables=of_rows, public=public, lone_unit=lone_unit, keeps=True)
+            rows, found = self._cluster.snapshot(tables, first, timeout_seconds)
+            self._held.update(dict.fromkeys((*_handed_on(request), _ROWS), rows))
+            return found
         if self._reads != reads:
             raise AssertionError("a transaction reads the rows of one question")
         request = replace(request, tables=self._of_rows.tables, public=self._of_rows.public, is_packed=True)
-        if names:
-            return self._keep(names, *self._held[_ROWS].made(request, timeout_seconds))
-        return self._held[_ROWS].read(request, timeout_seconds)
+        return self._of_held(self._held[_ROWS], request, timeout_seconds)
 
-    def _keep(self, names: Sequence[str], rows: Rows, found: pa.Table) -> pa.Table:
-        self._held.update(dict.fromkeys(names, rows))
+    def _of_held(self, rows: Rows, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
+        """Return the rows of the texts of a request that reads what tasks handed on; hold what it hands on itself."""
+        names = _handed_on(request)
+        if not names:
+            return rows.read(request, timeout_seconds)
+        made, found = rows.made(request, timeout_seconds)
+        self._held.update(dict.fromkeys(names, made))
         return found
 
     def end(self) -> None:
@@ -257,6 +260,19 @@ def other_duckdb(*, charged: bool = True) -> EngineError:
 
 def _typed(one: UnitTable) -> tuple[tuple[str, str], ...]:
     return tuple(column for column in one.table.columns if column[0] in one.columns)
+
+
+def _lone_unit(tables: Sequence[UnitTable]) -> str:
+    """Return Spark's name of the unit, if all rows are of one table whose texts read it; else nothing."""
+    if len(tables) != 1:
+        return ""
+    names = [folded(name) for name, _ in _typed(tables[0])]
+    unit = folded(tables[0].unit)
+    return column_name(0, names.index(unit)) if unit in names else ""
+
+
+def _handed_on(request: TaskRequest) -> tuple[str, ...]:
+    return tuple(one.name for one in request.made if one.is_handed_on)
 
 
 def _blob(keys: pa.Table | None) -> bytes | None:

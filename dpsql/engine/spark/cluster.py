@@ -164,7 +164,7 @@ class PySparkCluster:
             found = self.table(one.table.name)
             if found is None or found.columns != one.table.columns:
                 raise redefined()
-        frames = [self._read(place, one) for place, one in enumerate(tables)]
+        frames = [self._read(place, one, is_lone=bool(request.lone_unit)) for place, one in enumerate(tables)]
         if not any(one.links or one.keys for one in tables):
             handed_on = mapped(self._in_parts(frames), request)
             checkpoints.append(self._run(handed_on.checkpoint, seconds_left(deadline)))
@@ -205,16 +205,18 @@ class PySparkCluster:
     def _in_parts(self, frames: Sequence[DataFrame]) -> DataFrame:
         """Return the rows of all frames, those of each unit in one part."""
         # Spark would leave out the parts of what it knows to be empty
-        seed = self._spark.range(1).select(of.lit(NO_TABLE).alias(SOURCE))
+        marked = of.lit(NO_TABLE).alias(SOURCE) if SOURCE in frames[0].columns else of.lit(None).alias(UNIT)
+        seed = self._spark.range(1).select(marked)
         whole = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), [*frames, seed])
         return whole.repartition(self.parts, UNIT).drop(UNIT)
 
-    def _read(self, place: int, one: UnitTable) -> DataFrame:
+    def _read(self, place: int, one: UnitTable, *, is_lone: bool) -> DataFrame:
         """Return the columns of a table that a question reads, and those that lead to its unit."""
         frame = self._spark.table(self._full_name(one.table.name))
         columns = [valid_column(one.table, name).alias(alias) for name, alias in aliases(place, one)]
         unit = [] if one.links else [unit_of(one.table, one.unit).alias(UNIT)]
-        return frame.select(of.lit(place).alias(SOURCE), *unit, *columns)
+        source = [] if is_lone else [of.lit(place).alias(SOURCE)]
+        return frame.select(*source, *unit, *columns)
 
     def _require_unique(self, frame: DataFrame, key: Sequence[str], timeout_seconds: float | None) -> None:
         known = functools.reduce(lambda one, other: one & other, [of.col(name).isNotNull() for name in key])

@@ -10,7 +10,7 @@ from dpsql.bound.partials import PartialRows
 from dpsql.engine.arrow_stream import to_stream
 
 SOURCE = "source"
-"""Column of the rows of a part: the place of the table that a row is of."""
+"""Column of the rows of a part: the place of the table that a row is of. Rows of one table need none."""
 
 HOME = "memory.main"
 """Database and schema of the tables, in the head and in a task."""
@@ -70,12 +70,14 @@ class TaskMade:
         name: its name.
         sql: the SELECT that it is made of.
         listed_keys: the keys that the SELECT is about, as a stream of Arrow; None for none.
+        is_handed_on: whether later tasks are given the table.
 
     """
 
     name: str
     sql: str
     listed_keys: bytes | None
+    is_handed_on: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,13 @@ class TaskRequest:
         tables: tables of the rows of a part, in the order of their places.
         held: name of a temporary table that an earlier task made; or nothing.
         public: name and rows of each public table, as streams of Arrow.
-        made: a temporary table that is made, and handed on.
+        made: temporary tables that are made before the texts run, in their order.
         texts: rows that are handed on.
         listed_keys: the keys that the texts are about, as a stream of Arrow; None for none.
         most_rows: number of rows of a text beyond which they are divided into buckets by their keys.
         buckets: number of buckets.
+        lone_unit: if all rows are of one table, the column of their unit, as Spark calls it; else empty. It is NULL in
+            the row that keeps the parts of an empty table, and in rows of nobody, which no text reads.
         is_packed: whether the task is given what an earlier task handed on, and not rows of Spark.
         keeps: whether the tables are handed on.
 
@@ -105,11 +109,12 @@ class TaskRequest:
     tables: tuple[TaskTable, ...] = ()
     held: str = ""
     public: tuple[tuple[str, bytes], ...] = ()
-    made: TaskMade | None = None
+    made: tuple[TaskMade, ...] = ()
     texts: tuple[PartialRows, ...] = ()
     listed_keys: bytes | None = None
     most_rows: int = 2**31
     buckets: int = 1
+    lone_unit: str = ""
     is_packed: bool = False
     keeps: bool = False
 

@@ -32,7 +32,6 @@ from dpsql.engine.spark.request import (
     HOME,
     LARGE,
     NO_NATIVE,
-    NO_TABLE,
     OTHER,
     OUTPUT,
     SOURCE,
@@ -151,10 +150,11 @@ def _found(request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[
         for name, blob in request.public:
             cursor.offer(_OFFERED, from_stream(blob))
             cursor.rows(f"CREATE TABLE {HOME}.{quote(name)} AS FROM {_OFFERED}")
-        if request.made:
-            _offer_listed(cursor, request.made.listed_keys)
-            cursor.rows(f"CREATE TEMP TABLE {request.made.name} AS {request.made.sql}")
-            yield request.made.name, None, cursor.table(f"FROM temp.main.{request.made.name}")
+        for made in request.made:
+            _offer_listed(cursor, made.listed_keys)
+            cursor.rows(f"CREATE TEMP TABLE {made.name} AS {made.sql}")
+            if made.is_handed_on:
+                yield made.name, None, cursor.table(f"FROM temp.main.{made.name}")
         _offer_listed(cursor, request.listed_keys)
         for place, text in enumerate(request.texts):
             rows = cursor.table(text.sql)
@@ -207,13 +207,19 @@ def _fill(
 ) -> Iterator[tuple[str, int | None, pa.Table]]:
     """Put rows of Spark into the tables; yield them, too, if they are handed on."""
     for rows in _gathered(batches) if request.tables else ():
-        is_mixed = len(request.tables) > 1 or pc.min(rows[SOURCE]).as_py() == NO_TABLE
         for place, table in enumerate(request.tables):
-            own = rows.filter(pc.equal(rows[SOURCE], place)) if is_mixed else rows
+            own = _rows_of(rows, place, request.lone_unit)
             own = own.select([column_name(place, number) for number in range(len(table.columns))])
             _insert(cursor, table, own)
             if request.keeps:
                 yield packed_name(table.name), None, own
+
+
+def _rows_of(rows: pa.Table, place: int, lone_unit: str) -> pa.Table:
+    """Return the rows of the table at a place."""
+    if not lone_unit:
+        return rows.filter(pc.equal(rows[SOURCE], place))
+    return rows.filter(pc.is_valid(rows[lone_unit])) if rows[lone_unit].null_count else rows
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
