@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from dpsql.bound.formulations import Formulation, kept_ctes, state_bytes
+from dpsql.bound.formulations import Formulation, few_choose, kept_ctes, state_bytes
 from dpsql.bound.norms import cut_rows_sql, weighted_ctes
 from dpsql.bound.value_counts import (
     PRESENT,
@@ -207,10 +207,12 @@ def grouped_ctes(
     per_row: str,
     formulation: Formulation,
     ending: Ending,
+    *,
+    knows_squares: bool = True,
 ) -> list[str]:
     """Return the CTEs that follow ``kept``, up to ``grouped``: weights of units, totals of groups, and their clamp.
 
-    Values of a part need no totals.
+    Values of a part need no totals. By ``few_choose`` the rows of ``kept`` may have squares of norms.
     """
     if isinstance(ending, int):
         named = [(i, one) for i, one in others if i == ending]
@@ -218,7 +220,10 @@ def grouped_ctes(
     keys, ctes, added, has_one_row = frame.key_columns, [], _added(others), formulation == "one_row"
     per_group = "kept"
     if frame.bounding.counted_groups:
-        ctes += weighted_ctes(frame, added, has_one_row=has_one_row)
+        knows = few_choose(frame, formulation)
+        ctes += weighted_ctes(
+            frame, added, has_one_row=has_one_row, knows_groups=knows, knows_squares=knows and knows_squares
+        )
         per_group = "scaled" if any(isinstance(statistic.limit, Norm) for _, statistic in added) else "weighted"
     aggregates = f"{columns_sql(_totals(frame, added), frame, ending)} FROM {per_group}"
     if formulation == "native":

@@ -25,13 +25,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
-from dpsql.bound.norms import MOST_ROWS, most_value, row_number
+from dpsql.bound.norms import GROUPS_KEPT, MOST_ROWS, free_norms, most_value, row_number, square_sql
 from dpsql.bound.one_row import kept_rows_sql
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 
+Numbered = Sequence[tuple[int, Statistic]]
+"""Statistics with their numbers in a statement."""
 Formulation = Literal["groups_first", "few_choose", "last_kept", "rows_first", "native", "one_row"]
 
 NATIVE_PROBE = (
@@ -47,8 +49,6 @@ _CAPACITIES = (1, 2, 4, 8, 16, 32, 64)
 _MOST_FLAGS = 4
 MOST_SUMS = 4
 """Sums that an aggregate of the library adds up at most."""
-_STATE_BYTES_PER_ROW = 64
-"""The native states of all units may take this much for each row, about what the other formulations need for it."""
 _UP_TO_LAST = (
     "SELECT * EXCLUDE (is_kept) FROM (SELECT per_group.*, "
     "unnest(CASE WHEN per_group.priority <= units.last THEN [true] END) AS is_kept "
@@ -59,10 +59,6 @@ _UP_TO_LAST = (
 A comparison in WHERE would become a part of the join. A join on units alone takes a seventh of the time where they are
 whole numbers close together, because DuckDB then looks up its rows by place. No unit is NULL.
 """
-_FEW_ROWS = 1_000
-"""With fewer rows all formulations are fast, and one serves: a single row would be a large part of all rows."""
-_ROWS_PER_GROUP = 1.5
-"""With fewer rows of a unit in a group a window over rows is faster than grouping them all (benchmarks/bounding.py)."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +109,11 @@ def chooses_groups(frame: Frame) -> bool:
     return bool(frame.keys) and frame.bounding.max_groups is not None
 
 
+def few_choose(frame: Frame, formulation: Formulation) -> bool:
+    """Return whether rows of ``kept`` have the number of groups that their unit keeps."""
+    return formulation == "few_choose" and bool(frame.keys) and frame.bounding.most_counted is not None
+
+
 def drawn_factor(salt: bytes, text: str) -> float:
     """Return the factor of thresholds: between the root of 1/2 and the root of 2, uniform in its logarithm.
 
@@ -128,31 +129,6 @@ def drawn_factor(salt: bytes, text: str) -> float:
     """
     drawn = hashlib.sha256(salt + text.encode()).digest()
     return float(2.0 ** (int.from_bytes(drawn[:8]) / 2**64 - 0.5))
-
-
-def fastest(
-    frame: Frame, others: tuple[Statistic, ...], sizes: Sizes, factor: float, *, has_native: bool
-) -> Formulation:
-    """Return the formulation that is about the fastest at some sizes, and needs about as little memory as any.
-
-    Args:
-        frame: the rows and keys.
-        others: the statistics beside the presence count.
-        sizes: of its rows, or of all rows of some units.
-        factor: of the thresholds (`drawn_factor`).
-        has_native: whether the library is loaded.
-
-    """
-    rows = factor * sizes.rows
-    if rows < _FEW_ROWS:
-        return "groups_first"
-    if has_native:
-        unit_bytes = state_bytes(frame, list(enumerate(others)))
-        # a dictionary pays only where keys repeat
-        repeats = 2 * sizes.keys <= rows
-        if repeats and unit_bytes and sizes.units * unit_bytes <= rows * _STATE_BYTES_PER_ROW:
-            return "native"
-    return "rows_first" if rows < _ROWS_PER_GROUP * sizes.pairs else "groups_first"
 
 
 def fastest_of_groups(frame: Frame, *, has_native: bool) -> Formulation:
@@ -187,46 +163,73 @@ def kept_ctes(
             f"kept AS ({selected} FROM kept_rows {group_by})"
         )
     per_group = f"{selected} FROM {per_row} WHERE unit IS NOT NULL {group_by}"
-    return chosen_ctes(per_group, keys, most, salt, formulation)
+    return chosen_ctes(per_group, frame, others, salt, formulation)
 
 
-def chosen_ctes(per_group: str, keys: list[str], max_groups: int | None, salt: bytes, formulation: Formulation) -> str:
-    """Return the expressions ``per_group``, whose body is given, and ``kept``."""
-    kept = f"kept AS ({kept_sql(keys, max_groups, salt, formulation)})"
+def chosen_ctes(
+    per_group: str, frame: Frame, others: Numbered, salt: bytes, formulation: Formulation, *, is_read: bool = False
+) -> str:
+    """Return the expressions ``per_group``, whose body is given, and ``kept``.
+
+    Args:
+        per_group: the body.
+        frame: what is grouped.
+        others: numbered statistics that are added up.
+        salt: the salt of the frame.
+        formulation: one that groups rows first.
+        is_read: whether the body reads a table as it is, so that it is read again sooner than held.
+
+    """
+    keys, most = frame.key_columns, frame.bounding.most_counted
     if formulation not in ("few_choose", "last_kept"):
-        return f"per_group AS ({per_group}),\n{kept}"
-    of_unit = "count(*) AS n"
-    if formulation == "last_kept" and max_groups:
-        of_unit = f"{unit_aggregate(max_groups)}.last AS last"
+        return f"per_group AS ({per_group}),\nkept AS ({kept_sql(keys, most, salt, formulation)})"
+    normed = free_norms(frame, others)
+    of_unit = numbers_of_unit(normed)
+    if formulation == "last_kept" and most:
+        of_unit = f"{unit_aggregate(most)}.last AS last"
+    held = "NOT MATERIALIZED" if is_read and formulation == "few_choose" else "MATERIALIZED"
     return (
-        f"per_group AS MATERIALIZED ({per_group}),\n"
-        f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit),\n{kept}"
+        f"per_group AS {held} ({per_group}),\n"
+        f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit),\n"
+        f"kept AS ({kept_sql(keys, most, salt, formulation, normed)})"
     )
 
 
-def kept_sql(keys: list[str], max_groups: int | None, salt: bytes, formulation: Formulation = "groups_first") -> str:
+def numbers_of_unit(normed: Numbered) -> str:
+    """Return the columns of ``per_unit`` that ``few_choose`` reads: number of groups, and squares of norms of them."""
+    return "count(*) AS n" + "".join(f", {square_sql(i, one)}" for i, one in normed)
+
+
+def kept_sql(
+    keys: list[str],
+    max_groups: int | None,
+    salt: bytes,
+    formulation: Formulation = "groups_first",
+    normed: Numbered = (),
+) -> str:
     """Return the body of ``kept``, which reads ``per_group``, and ``per_unit`` if not all units choose by a window.
 
-    ``per_unit`` has the number of the unit's groups n; or ``last``, where ``per_group`` has a ``priority``.
+    ``per_unit`` has the number of the unit's groups n and the squares of some norms; or ``last``, where ``per_group``
+    has a ``priority``. By ``few_choose`` the rows have the same of the groups that their unit keeps.
     """
     if not keys or max_groups is None:
         return "SELECT * FROM per_group"
-    chosen = f"{_place(keys, salt)} <= {max_groups}"
-    if formulation not in ("few_choose", "last_kept"):
-        return f"SELECT * FROM per_group QUALIFY {chosen}"
-    few, many = (_of_units(f"n {sign} {max_groups}") for sign in ("<=", ">"))
+    if formulation == "few_choose":
+        return _few_choose(keys, max_groups, salt, normed, is_marked=False)
+    per_group = "SELECT * FROM per_group"
     if formulation == "last_kept":
         # two upper halves of a unit are equal once in 2**32 pairs, by the salt: no row of a person brings this about
-        few, many = _UP_TO_LAST, _of_units("last IS NULL")
-    return f"{few} UNION ALL SELECT * FROM ({many}) QUALIFY {chosen}"
+        per_group = f"{_UP_TO_LAST} UNION ALL SELECT * FROM ({_of_units('last IS NULL')})"
+    return f"{per_group} QUALIFY {_place(keys, salt)} <= {max_groups}"
 
 
-def marked_sql(keys: list[str], max_groups: int, salt: bytes, formulation: Formulation = "groups_first") -> str:
+def marked_sql(
+    keys: list[str], max_groups: int, salt: bytes, formulation: Formulation = "groups_first", normed: Numbered = ()
+) -> str:
     """Return a SELECT of ``per_group`` with the column ``is_kept``: whether ``kept_sql`` keeps the row."""
     chosen = f"{_place(keys, salt)} <= {max_groups} AS is_kept"
     if formulation == "few_choose":
-        few, many = (_of_units(f"n {sign} {max_groups}") for sign in ("<=", ">"))
-        return f"SELECT *, true AS is_kept FROM ({few}) UNION ALL SELECT *, {chosen} FROM ({many})"
+        return _few_choose(keys, max_groups, salt, normed, is_marked=True)
     if formulation == "last_kept":
         few = (
             "SELECT per_group.*, per_group.priority <= units.last AS is_kept FROM per_group "
@@ -236,11 +239,28 @@ def marked_sql(keys: list[str], max_groups: int, salt: bytes, formulation: Formu
     return f"SELECT *, {chosen} FROM per_group"
 
 
+def _few_choose(keys: list[str], most: int, salt: bytes, normed: Numbered, *, is_marked: bool) -> str:
+    """Return the body of ``kept`` where units with too many groups choose: with what each unit keeps.
+
+    A unit keeps all its groups, or ``most`` of them. So nothing but the squares of the latter is added up again.
+    """
+    names = "".join(f", units.square_{i}" for i, _ in normed)
+    few = (
+        f"SELECT per_group.*{', true AS is_kept' * is_marked}, units.n AS {GROUPS_KEPT}{names} FROM per_group "
+        f"JOIN (SELECT * FROM per_unit WHERE n <= {most}) AS units ON per_group.unit = units.unit"
+    )
+    many, chosen = _of_units(f"n > {most}"), f"{_place(keys, salt)} <= {most}"
+    many = f"SELECT *, {chosen} AS is_kept FROM ({many})" if is_marked else f"SELECT * FROM ({many}) QUALIFY {chosen}"
+    over = f"{' FILTER (WHERE is_kept)' * is_marked} OVER (PARTITION BY unit)"
+    squares = "".join(f", {square_sql(i, one, over=over)}" for i, one in normed)
+    return f"{few} UNION ALL SELECT *, {most}::BIGINT AS {GROUPS_KEPT}{squares} FROM ({many})"
+
+
 def _of_units(condition: str) -> str:
     """Return a SELECT of the groups of units for which a condition on ``per_unit`` holds."""
     return (
         f"SELECT per_group.* FROM per_group SEMI JOIN (SELECT unit FROM per_unit WHERE {condition}) AS units "
-        "ON per_group.unit IS NOT DISTINCT FROM units.unit"
+        "ON per_group.unit = units.unit"
     )
 
 
@@ -339,22 +359,6 @@ def numbers_of_rows(i: int, statistic: Statistic) -> GroupNumbers:
         total=f"sum(x_{i}){condition}",
         is_any=f"coalesce(max(CAST(f_{i} AS TINYINT)), 0)",
     )
-
-
-def sums_in_c(i: int, statistic: Statistic, whole: int) -> tuple[GroupNumbers, GroupNumbers]:
-    """Return the numbers of a sum's rows by the aggregate in C, with the total after and before clamps.
-
-    Args:
-        i: number of the statistic.
-        statistic: a sum.
-        whole: number of the column with the values before they are clamped.
-
-    """
-    numbers = numbers_of_rows(i, statistic)
-    condition = numbers.total.removeprefix(f"sum(x_{i})")
-    sums = f"dpsql_sums(x_{i}, x_{whole}){condition}"
-    clamped = replace(numbers, count=f"({sums}).count", total=f"({sums}).clamped")
-    return clamped, replace(clamped, total=f"({sums}).whole")
 
 
 def columns_of_group(i: int, statistic: Statistic, numbers: GroupNumbers) -> str:

@@ -17,8 +17,16 @@ from collections.abc import Sequence
 
 from dpsql.bound.aggregation import MOST_STEPS, added_value, listed_join, listed_sql, source_sql
 from dpsql.bound.coverage import whole_rows
-from dpsql.bound.formulations import Formulation, chooses_groups, marked_sql, priority_column, unit_aggregate
-from dpsql.bound.norms import weighted_ctes
+from dpsql.bound.formulations import (
+    Formulation,
+    chooses_groups,
+    few_choose,
+    marked_sql,
+    numbers_of_unit,
+    priority_column,
+    unit_aggregate,
+)
+from dpsql.bound.norms import free_norms, weighted_ctes
 from dpsql.bound.one_pass import Numbered, per_group_of_pairs, per_group_of_rows
 from dpsql.bound.one_row import columns_of_row, whole_of_row
 from dpsql.bound.pairs import Pairs
@@ -105,7 +113,7 @@ def lost_ctes(
     """
     if not all(is_measurable(frame, one) for _, one in measured):
         raise AssertionError("what is left out is that of counts of rows and sums, whose bounds raise nothing")
-    has_one_row, in_c = formulation == "one_row", formulation == "last_kept"
+    has_one_row, in_c, few = (formulation == name for name in ("one_row", "last_kept", "few_choose"))
     most = frame.bounding.most_counted if chooses_groups(frame) and not has_one_row else None
     if has_one_row:
         ctes = _per_group_of_one_row(frame, read, measured, salt)
@@ -117,13 +125,16 @@ def lost_ctes(
             else per_group_of_rows(frame, read, measured, salt, more, in_c=in_c)
         )
     if most and formulation in ("few_choose", "last_kept"):
-        of_unit = f"{unit_aggregate(most)}.last AS last" if in_c else "count(*) AS n"
+        of_unit = f"{unit_aggregate(most)}.last AS last" if in_c else numbers_of_unit(free_norms(frame, read))
         ctes.append(f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit)")
-    marked = marked_sql(frame.key_columns, most, salt, formulation) if most else _ALL_KEPT
-    ctes.append(f"kept AS ({marked})")
+    normed = free_norms(frame, read) if few else []
+    ctes.append(f"kept AS ({marked_sql(frame.key_columns, most, salt, formulation, normed) if most else _ALL_KEPT})")
     last = "kept"
     if frame.bounding.counted_groups:
-        ctes += weighted_ctes(frame, read, has_one_row=has_one_row, is_marked=most is not None)
+        knows, is_marked = few_choose(frame, formulation), most is not None
+        ctes += weighted_ctes(
+            frame, read, has_one_row=has_one_row, is_marked=is_marked, knows_groups=knows, knows_squares=knows
+        )
         last = "scaled" if any(isinstance(one.limit, Norm) for _, one in read) else "weighted"
     columns = ["unit", *frame.key_columns, "is_kept", *(f"v_{i}" for i, _ in read)]
     columns += ["weight"] if frame.bounding.counted_groups else []

@@ -22,6 +22,8 @@ from dpsql.model.frame import COUNT_LATTICE_EXPONENT, NOISE_GRID_EXPONENT, WEIGH
 _MOST_BITS = 50
 """Values are clamped to 2**50 steps of the noise, far above the norms of people: the squares of 2**21 of them, and each
 times a bound, fit a HUGEINT."""
+GROUPS_KEPT = "groups_kept"
+"""Column of ``kept``, where units with few groups keep them all: the number of groups that the unit keeps."""
 MOST_ROWS = 2**30
 """Of more rows in a group than this a sum that follows them counts so many; it is clamped to what they can have."""
 _ROOT_UP = 1.0 + 2.0**-46
@@ -57,8 +59,17 @@ def needs_weights(statistic: Statistic) -> bool:
     return bool(norm.centre_steps) and not norm.row_steps
 
 
-def square_sql(i: int, statistic: Statistic, *, has_one_row: bool = False) -> str:
-    """Return the square of a unit's norm as an aggregate of its groups, or as a column of its one row."""
+def free_norms(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> list[tuple[int, Statistic]]:
+    """Return the statistics whose norms bound what units add, and follow from their values without a weight."""
+    normed = [(i, one) for i, one in added if isinstance(one.limit, Norm)] if frame.bounding.counted_groups else []
+    return [(i, one) for i, one in normed if not needs_weights(one)]
+
+
+def square_sql(i: int, statistic: Statistic, *, has_one_row: bool = False, over: str = "") -> str:
+    """Return the square of a unit's norm as an aggregate of its groups, or as a column of its one row.
+
+    What is put after the aggregate makes it one of a window.
+    """
     norm, shift = norm_of(statistic), _shift(statistic)
     size, steps = f"CAST(y_{i} AS HUGEINT)", 1
     if norm.row_steps:
@@ -68,7 +79,7 @@ def square_sql(i: int, statistic: Statistic, *, has_one_row: bool = False) -> st
         if 2 * (_MOST_BITS - shift) >= _BITS:
             # only the square of a smaller v fits a BIGINT, whose product takes a tenth of the time
             size = f"CAST(v_{i} AS HUGEINT)"
-    square = f"{size} * {size}" if has_one_row else f"sum({size} * {size})"
+    square = f"{size} * {size}" if has_one_row else f"sum({size} * {size}){over}"
     return f"CAST({square} AS HUGEINT) * {steps}::HUGEINT AS square_{i}"
 
 
@@ -93,7 +104,7 @@ def _scaled_ctes(normed: Sequence[tuple[int, Statistic]], *, has_one_row: bool, 
         f"recentred AS MATERIALIZED (SELECT *{shifted} FROM weighted),\n"
         f"unit_norms AS (SELECT unit{listed} FROM recentred{' WHERE is_kept' * is_marked} GROUP BY unit),\n"
         f"measured AS (SELECT recentred.*{names} FROM recentred "
-        f"JOIN unit_norms ON recentred.unit IS NOT DISTINCT FROM unit_norms.unit),\n{left.format('measured')}"
+        f"JOIN unit_norms ON recentred.unit = unit_norms.unit),\n{left.format('measured')}"
     )
 
 
@@ -122,7 +133,13 @@ def _left_sql(i: int, statistic: Statistic) -> str:
 
 
 def weighted_ctes(
-    frame: Frame, added: Sequence[tuple[int, Statistic]], *, has_one_row: bool, is_marked: bool = False
+    frame: Frame,
+    added: Sequence[tuple[int, Statistic]],
+    *,
+    has_one_row: bool,
+    is_marked: bool = False,
+    knows_groups: bool = False,
+    knows_squares: bool = False,
 ) -> list[str]:
     """Return the CTEs that follow ``kept`` where units count with a weight: the weights, and what norms leave.
 
@@ -131,37 +148,41 @@ def weighted_ctes(
         added: numbered statistics that are added up.
         has_one_row: no unit has two rows, so that each has its whole weight.
         is_marked: whether ``kept`` has all groups of each unit, those that the unit keeps by its column is_kept.
+        knows_groups: whether ``kept`` has the number of groups that the unit keeps, in `GROUPS_KEPT`.
+        knows_squares: whether it has the squares of ``free_norms`` as well.
 
     """
     normed = [(i, statistic) for i, statistic in added if isinstance(statistic.limit, Norm)]
-    free = [(i, statistic) for i, statistic in normed if not needs_weights(statistic)]
+    free = free_norms(frame, normed)
     squares = "".join(f", {square_sql(i, statistic, has_one_row=has_one_row)}" for i, statistic in free)
     # a unit in one group has its whole weight
     ctes = [f"weighted AS (SELECT *, {2**WEIGHT_BITS}::BIGINT AS weight{squares} FROM kept)"]
-    if not has_one_row:
+    if knows_squares or (knows_groups and not free):
+        ctes = [f"weighted AS ({_weight_sql(frame.unit_groups, 'kept', GROUPS_KEPT)})"]
+    elif not has_one_row:
         names = "".join(f", square_{i}" for i, _ in free)
+        counted = f"SELECT unit, count(*) AS n{squares} FROM kept{' WHERE is_kept' * is_marked} GROUP BY unit"
         ctes = [
-            f"weights AS ({_weights_sql(frame.unit_groups, squares, is_marked=is_marked)})",
-            f"weighted AS (SELECT kept.*, weight{names} FROM kept "
-            "JOIN weights ON kept.unit IS NOT DISTINCT FROM weights.unit)",
+            f"weights AS ({_weight_sql(frame.unit_groups, f'({counted})', 'n')})",
+            f"weighted AS (SELECT kept.*, weight{names} FROM kept JOIN weights ON kept.unit = weights.unit)",
         ]
     return [*ctes, *([_scaled_ctes(normed, has_one_row=has_one_row, is_marked=is_marked)] if normed else [])]
 
 
-def _weights_sql(max_groups: int, squares: str, *, is_marked: bool) -> str:
-    """Return a SELECT of the weight sqrt(max_groups / n) of each unit of ``kept`` in n groups, with its ``squares``.
+def _weight_sql(max_groups: int, relation: str, n: str) -> str:
+    """Return a SELECT of a relation with the weight sqrt(max_groups / n) of a unit in n groups, in place of n.
 
     It is in steps of 2**-WEIGHT_BITS, rounded down. What a floating-point root makes too large by rounding is taken
     back: n weight**2 <= max_groups holds in integers.
     """
     squared = max_groups << 2 * WEIGHT_BITS
     root = (
-        f"CASE WHEN n <= {max_groups} THEN {2**WEIGHT_BITS} ELSE CAST(floor(sqrt({squared}::DOUBLE / n)) AS BIGINT) END"
+        f"CASE WHEN {n} <= {max_groups} THEN {2**WEIGHT_BITS} "
+        f"ELSE CAST(floor(sqrt({squared}::DOUBLE / {n})) AS BIGINT) END"
     )
     return (
-        f"SELECT * EXCLUDE (n, root), root - CAST(root * root * n > {squared} AS BIGINT) AS weight FROM ("
-        f"SELECT *, {root} AS root FROM "
-        f"(SELECT unit, count(*) AS n{squares} FROM kept{' WHERE is_kept' * is_marked} GROUP BY unit))"
+        f"SELECT * EXCLUDE ({n}, root), root - CAST(root * root * {n} > {squared} AS BIGINT) AS weight "
+        f"FROM (SELECT *, {root} AS root FROM {relation})"
     )
 
 

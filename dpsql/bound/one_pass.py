@@ -12,15 +12,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dpsql.bound.aggregation import Ending, grouped_ctes, listed_sql, selected_sql, source_sql
 from dpsql.bound.coverage import histograms_sql, per_unit_sql, unclamped, whole_of_group, whole_of_rows, whole_rows
 from dpsql.bound.formulations import (
     Formulation,
+    GroupNumbers,
     columns_of_group,
     kept_sql,
     numbers_of_rows,
     priority_column,
-    sums_in_c,
 )
 from dpsql.bound.pairs import Pairs
 from dpsql.model.frame import Frame, Statistic
@@ -75,7 +77,8 @@ def one_pass_sql(
         ),
         f"per_unit AS MATERIALIZED ({per_unit})",
         f"kept AS ({kept_sql(frame.key_columns, most, salt, formulation)})",
-        *grouped_ctes(frame, others, salt, per_row, formulation, ending),
+        # the squares of `per_unit` are those of coverage
+        *grouped_ctes(frame, others, salt, per_row, formulation, ending, knows_squares=False),
     ]
     named = ",\n".join(ctes)
     groups = selected_sql(frame, others, ending)
@@ -103,7 +106,7 @@ def per_group_of_rows(
 
     """
     rows, whole = whole_rows(frame, read, measured)
-    sums = {i: sums_in_c(i, one, whole[i]) for i, one in measured if i in whole and in_c}
+    sums = {i: _sums_in_c(i, one, whole[i]) for i, one in measured if i in whole and in_c}
     values = "".join(
         columns_of_group(i, one, sums[i][0] if i in sums else numbers_of_rows(i, one))
         for i, one in read
@@ -122,7 +125,25 @@ def per_group_of_rows(
     ]
 
 
+def _sums_in_c(i: int, statistic: Statistic, whole: int) -> tuple[GroupNumbers, GroupNumbers]:
+    """Return the numbers of a sum's rows by the aggregate in C, with the total after and before clamps.
+
+    Args:
+        i: number of the statistic.
+        statistic: a sum.
+        whole: number of the column with the values before they are clamped.
+
+    """
+    numbers = numbers_of_rows(i, statistic)
+    condition = numbers.total.removeprefix(f"sum(x_{i})")
+    sums = f"dpsql_sums(x_{i}, x_{whole}){condition}"
+    clamped = replace(numbers, count=f"({sums}).count", total=f"({sums}).clamped")
+    return clamped, replace(clamped, total=f"({sums}).whole")
+
+
 def per_group_of_pairs(pairs: Pairs, frame: Frame, read: Numbered, measured: Numbered, more: str) -> list[str]:
     """Return ``per_group`` over pairs; the arguments are those of ``per_group_of_rows``."""
     whole = "".join(whole_of_group(i, one, pairs.numbers(unclamped(one))) for i, one in measured)
-    return [f"per_group AS MATERIALIZED ({pairs.per_group(frame, read, whole + more)})"]
+    # the table is read again sooner than held
+    held = "MATERIALIZED" if more or frame.rows_sql.all_rows else "NOT MATERIALIZED"
+    return [f"per_group AS {held} ({pairs.per_group(frame, read, whole + more)})"]

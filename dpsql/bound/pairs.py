@@ -115,10 +115,9 @@ class Pairs:
     ) -> str:
         """Return SQL with the result of ``aggregation.bounded_sql``, over these pairs; the arguments are its."""
         others, keys = list(enumerate(statistics))[1:], frame.key_columns
-        most = frame.bounding.most_counted
         per_group = self.per_group(frame, others, priority_column(keys, salt) if formulation == "last_kept" else "")
         ctes = [
-            chosen_ctes(per_group, keys, most, salt, formulation),
+            chosen_ctes(per_group, frame, others, salt, formulation, is_read=not frame.rows_sql.all_rows),
             *grouped_ctes(frame, others, salt, "", formulation, ending),
         ]
         named = ",\n".join(ctes)

@@ -193,6 +193,10 @@ def _try(node: exp.Expr) -> exp.Expr:
 
 
 _PLAIN_COLUMN = re.compile(r'^"(?:[^"]|"")*"$')
+_NEVER_FAILS = re.compile(
+    r'^("(?:[^"]|"")*"|case when isfinite\(("(?:[^"]|"")*")\) then \2 end)$',
+)
+"""A column, or a column whose infinite values and NaN are NULL: what the optimizer knows of it makes nothing fail."""
 _NESTED_TYPE = re.compile(r"^(.*)\[\d*\]$")
 
 
@@ -203,7 +207,7 @@ def is_plain(sql: str) -> bool:
 
 def guarded(sql: str) -> str:
     """An expression that becomes NULL where it would fail on a row."""
-    return sql if is_plain(sql) else f"TRY({sql})"
+    return sql if _NEVER_FAILS.match(sql) else f"TRY({sql})"
 
 
 def without_statistics(relation: str, expressions: Iterable[str]) -> str:
@@ -213,7 +217,7 @@ def without_statistics(relation: str, expressions: Iterable[str]) -> str:
     what it computes while it plans, where no TRY catches an error: the rows of others would decide whether a query
     fails. TRY passes no such knowledge on.
     """
-    used = {name for sql in expressions if not is_plain(sql) for name in columns_of(sql)}
+    used = {name for sql in expressions if not _NEVER_FAILS.match(sql) for name in columns_of(sql)}
     if not used:
         return relation
     replaced = ", ".join(f"TRY({quote(name)}) AS {quote(name)}" for name in sorted(used))
@@ -227,7 +231,7 @@ def shielded(sql: str, unit: str, types: Types) -> str:
     outside TRY, where it fails aloud; the optimizer does not look for shared parts inside CASE. Rows without a unit are
     dropped anyway; where no column names the unit the rows are public, and the expression is total alone.
     """
-    if is_plain(sql):
+    if _NEVER_FAILS.match(sql):
         return sql
     total = total_sql(sql, types)
     return f"CASE WHEN {unit} IS NOT NULL THEN {total} END" if unit else total

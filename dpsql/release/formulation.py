@@ -16,15 +16,22 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, drawn_factor, fastest, fastest_of_groups
+from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, drawn_factor, fastest_of_groups, state_bytes
 from dpsql.bound.statement import Bounded
 from dpsql.engine import Engine, ExactTable, seconds_left
 from dpsql.errors import EngineError
-from dpsql.model.frame import PRESENCE
+from dpsql.model.frame import PRESENCE, Frame, Statistic
 
 MOST_CHOSEN = 16
 """Up to so many groups of a unit the aggregate in C chooses them without a look at the sizes. Its state has room for
 all of them, so at 64 groups it takes twice the time of a window if most units have one."""
+
+_STATE_BYTES_PER_ROW = 64
+"""The native states of all units may take this much for each row, about what the other formulations need for it."""
+_FEW_ROWS = 1_000
+"""With fewer rows all formulations are fast, and one serves: a single row would be a large part of all rows."""
+_ROWS_PER_GROUP = 1.5
+"""With fewer rows of a unit in a group a window over rows is faster than grouping them all (benchmarks/bounding.py)."""
 
 
 def choose_formulation(
@@ -60,6 +67,31 @@ def choose_formulation(
         factor = drawn_factor(salt, bounded.sizes_sql(salt, None))
         return fastest(frame, others, sizes, factor, has_native=engine.has_native)
     return "groups_first"
+
+
+def fastest(
+    frame: Frame, others: tuple[Statistic, ...], sizes: Sizes, factor: float, *, has_native: bool
+) -> Formulation:
+    """Return the formulation that is about the fastest at some sizes, and needs about as little memory as any.
+
+    Args:
+        frame: the rows and keys.
+        others: the statistics beside the presence count.
+        sizes: of its rows, or of all rows of some units.
+        factor: of the thresholds (`drawn_factor`).
+        has_native: whether the library is loaded.
+
+    """
+    rows = factor * sizes.rows
+    if rows < _FEW_ROWS:
+        return "groups_first"
+    if has_native:
+        unit_bytes = state_bytes(frame, list(enumerate(others)))
+        # a dictionary pays only where keys repeat
+        repeats = 2 * sizes.keys <= rows
+        if repeats and unit_bytes and sizes.units * unit_bytes <= rows * _STATE_BYTES_PER_ROW:
+            return "native"
+    return "rows_first" if rows < _ROWS_PER_GROUP * sizes.pairs else "groups_first"
 
 
 def read_held_rows(

@@ -21,11 +21,12 @@ import pyarrow as pa
 from dpsql.bound.formulations import Formulation, chooses_groups, drawn_factor, fastest_of_groups
 from dpsql.bound.kept_pairs import KeptPairs
 from dpsql.bound.pairs import Pairs
-from dpsql.bound.statement import Statement
+from dpsql.bound.statement import Statement, UnitHistogram
 from dpsql.engine import Engine, ExactTable, Mark, Transaction, seconds_left
 from dpsql.model.frame import Frame
 from dpsql.release.formulation import MOST_CHOSEN
 
+_OF_GROUPS = pa.schema([("groups", pa.int64()), ("units", pa.int64())])
 _FEW = 2
 """If at most about one unit in this many has too many groups, groups are chosen for these units alone."""
 
@@ -93,7 +94,11 @@ class HeldPairs:
             self._make_kept(transaction, kept, deadline)
             pairs = kept
         else:
-            formulation = self._formulation(frame, self._make_pairs(transaction, deadline))
+            counted = self._make_pairs(transaction, deadline)
+            if isinstance(statement, UnitHistogram) and statement.is_of_all_pairs:
+                rows = [dict(zip(_OF_GROUPS.names, row, strict=True)) for row in counted]
+                return ExactTable(pa.Table.from_pylist(rows, _OF_GROUPS))
+            formulation = self._formulation(frame, counted)
             pairs = self._pairs if all(map(self._pairs.has, statistics)) else None
         return transaction.exact(
             statement, salt, formulation, pairs, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
@@ -124,20 +129,30 @@ class HeldPairs:
         """Make the table of pairs after bounds if there is none, from the pairs if they are there."""
         if self._has_kept:
             return
-        if self._units_by_groups is not None and all(map(self._pairs.has, kept.needed)):
-            formulation, pairs = self._formulation(kept.frame, self._units_by_groups), self._pairs
+        # over rows the state in C takes longer than a window if it has room for many groups
+        few, pairs = (kept.frame.bounding.most_counted or 0) <= MOST_CHOSEN, None
+        if self._units_by_groups is None:
+            formulation = fastest_of_groups(kept.frame, has_native=self._engine.has_native and few)
         else:
-            few = (kept.frame.bounding.most_counted or 0) <= MOST_CHOSEN
-            formulation, pairs = fastest_of_groups(kept.frame, has_native=self._engine.has_native and few), None
+            pairs = self._pairs if all(map(self._pairs.has, kept.needed)) else None
+            formulation = self._formulation(kept.frame, self._units_by_groups, may_be_in_c=few or pairs is not None)
         transaction.make_kept_pairs(
             kept, formulation, pairs, listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
         )
         self._has_kept = True
 
-    def _formulation(self, frame: Frame, units_by_groups: Sequence[tuple[int, int]]) -> Formulation:
+    def _formulation(
+        self, frame: Frame, units_by_groups: Sequence[tuple[int, int]], *, may_be_in_c: bool = True
+    ) -> Formulation:
         """Return the formulation of a frame's statement that is about the fastest; all of them have one result.
 
         The largest number of groups of a unit decides nothing: it may follow from one unit.
+
+        Args:
+            frame: what is grouped.
+            units_by_groups: numbers of groups with the numbers of units.
+            may_be_in_c: whether the aggregate in C may choose groups.
+
         """
         most = frame.bounding.most_counted
         if most is None or not chooses_groups(frame):
@@ -145,4 +160,4 @@ class HeldPairs:
         too_many = sum(units for groups, units in units_by_groups if groups > most)
         if self._factor * _FEW * too_many <= sum(units for _, units in units_by_groups):
             return "few_choose"
-        return fastest_of_groups(frame, has_native=self._engine.has_native)
+        return fastest_of_groups(frame, has_native=self._engine.has_native and may_be_in_c)

@@ -95,7 +95,11 @@ def test_tables_of_a_question_are_read_in_any_order(order: str, cluster: FakeClu
         Made("kept", kept, ("main.visits",), None, is_kept=False),
         Made("lost", "SELECT * FROM temp.main.kept WHERE n > 17 AND patient < 10", ("kept",), None),
     ]
-    reads = {"rows": ("main.visits", "memory.main.visits"), "kept": ("kept", "temp.main.kept"), "lost": ("lost", "temp.main.lost")}
+    reads = {
+        "rows": ("main.visits", "memory.main.visits"),
+        "kept": ("kept", "temp.main.kept"),
+        "lost": ("lost", "temp.main.lost"),
+    }
     counts = []
     for name in order.split():
         table, place = reads[name]

@@ -11,9 +11,9 @@ SIZE_LIMITS = {"lines of a file": 400, "lines of a function": 60, "parameters of
 """By the names of ``source_figures.SIZES``."""
 
 TRACE_LIMITS = {
-    "asked first": {"files": 95, "functions": 610, "lines": 3_143, "types": 33},
+    "asked first": {"files": 95, "functions": 609, "lines": 3_142, "types": 33},
     "printed": {"files": 26, "functions": 128, "lines": 512, "types": 6},
-    "asked again": {"files": 56, "functions": 266, "lines": 1_204, "types": 21},
+    "asked again": {"files": 56, "functions": 265, "lines": 1_203, "types": 21},
 }
 """Ceilings of the simplest private query, by step and by the names of ``query_trace.QueryTrace``.
 

@@ -22,12 +22,13 @@ import dpsql
 from dpsql.assets import native_library
 from dpsql.bound import formulations
 from dpsql.bound.aggregation import bounded_sql
-from dpsql.bound.formulations import Sizes, chooses_groups, drawn_factor, fastest
+from dpsql.bound.formulations import Sizes, chooses_groups, drawn_factor
 from dpsql.bound.row_sizes import approximate_sizes_sql
 from dpsql.engine import DuckDBEngine, connection
 from dpsql.errors import EngineError
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import PrivateQuery
+from dpsql.release.formulation import fastest
 from tests.frames import with_bounding, with_relation
 from tests.unit.bound.exact_runs import SALT, Laboratory, needs_native
 
