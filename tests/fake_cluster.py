@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from dpsql.engine.parts.unit_part import part_sql
 from dpsql.engine.spark.carrier import Rows, has_large
-from dpsql.engine.spark.request import DONE, LARGE, OUTPUT, SOURCE, TEXT, TaskRequest, column_name
+from dpsql.engine.spark.request import DONE, FEW, LARGE, OUTPUT, SOURCE, TEXT, TaskRequest, column_name
 from dpsql.engine.spark.tables import SparkTable, UnitTable
 from dpsql.engine.spark.task import add_bucket, run_part
 from dpsql.errors import EngineError
@@ -26,12 +26,12 @@ class FakeRows:
     """What tasks handed on, by part."""
 
     def __init__(self, cluster: FakeCluster, parts: list[list[pa.RecordBatch]]) -> None:
-        self._cluster, self._parts = cluster, parts
+        self._cluster, self._parts, self.parts = cluster, parts, cluster.parts
 
     def texts(self, request: TaskRequest) -> pa.Table:
         """Return the rows of texts, large ones after those of equal keys were added up."""
         whole = pa.Table.from_batches([batch for part in self._parts for batch in part], OUTPUT)
-        found = _named(whole, lambda name: name == DONE or name.startswith(TEXT))
+        found = _named(whole, lambda name: name == DONE or name.startswith((TEXT, FEW)))
         if has_large(found):
             self._cluster.added += 1
             large = _named(whole, lambda name: name.startswith(LARGE))
@@ -49,6 +49,7 @@ class FakeRows:
         return rows, rows.texts(request)
 
     def _run(self, request: TaskRequest) -> list[list[pa.RecordBatch]]:
+        self._cluster.runs += 1
         wanted = (DONE, *request.needed)
         given = [
             [batch for batch in part if batch["name"][0].as_py() in wanted] if request.is_packed else part
@@ -66,6 +67,7 @@ class FakeCluster:
     Attributes:
         tables: the database with its tables.
         dropped: how many rows were dropped.
+        runs: how often tasks ran on all parts.
         added: how often rows of equal keys were added up before the driver.
         disturb: changes what tasks handed on.
 
@@ -75,7 +77,7 @@ class FakeCluster:
         self.place, self.parts, self.dropped, self.added = place, parts, 0, 0
         self.disturb: Disturb = lambda found: found
         self.tables = tables
-        self._attempts = 0
+        self._attempts = self.runs = 0
 
     def next_attempt(self) -> int:
         """Return the number of a run of a task."""

@@ -19,9 +19,9 @@ import dpsql
 from dpsql.bound.partials import PartialRows
 from dpsql.engine.parts.process import PROBE
 from dpsql.engine.parts.transaction import Made, Reading
-from dpsql.engine.spark import database, task
+from dpsql.engine.spark import carrier, database, task
 from dpsql.engine.spark.carrier import SparkCarrier
-from dpsql.engine.spark.request import ADDED, DONE, OTHER, TaskRequest
+from dpsql.engine.spark.request import ADDED, DONE, OTHER, TaskRequest, few
 from dpsql.engine.spark.tables import SparkTable, UnitTable
 from dpsql.engine.spark.task import run_part
 from dpsql.session.engines import TablesOfSpark
@@ -82,34 +82,57 @@ def test_a_bucket_that_is_lost_is_noticed(cluster: FakeCluster, monkeypatch: pyt
         price_of_failure(session, dpsql.EngineError, "each part once")
 
 
-@pytest.mark.parametrize("order", ["kept lost kept rows", "lost kept rows lost", "rows lost kept kept"])
-def test_tables_of_a_question_are_read_in_any_order(order: str, cluster: FakeCluster) -> None:
-    """A table that tasks do not hand on is made again, from the rows that the first task read."""
-    visits = SparkTable("visits", (("patient", "BIGINT"), ("code", "BIGINT")))
+MADE = [
+    Made(
+        "kept", "SELECT patient, count(*) AS n FROM memory.main.visits GROUP BY patient", ("main.visits",), None, False
+    ),
+    Made("lost", "SELECT * FROM temp.main.kept WHERE n > 17 AND patient < 10", ("kept",), None),
+]
+
+
+def carrier_of(cluster: FakeCluster) -> SparkCarrier:
     (probe,) = cluster.tables.sql(PROBE).fetchall()
     request = TaskRequest(probe, has_native=False, memory_limit="500MB")
+    visits = SparkTable("visits", (("patient", "BIGINT"), ("code", "BIGINT")))
     read = UnitTable(visits, ("patient", "code"), "patient")
-    carrier = SparkCarrier(cluster, request, lambda _reads, _texts: ([read], ()))
-    kept = "SELECT patient, count(*) AS n FROM memory.main.visits GROUP BY patient"
-    made = [
-        Made("kept", kept, ("main.visits",), None, is_kept=False),
-        Made("lost", "SELECT * FROM temp.main.kept WHERE n > 17 AND patient < 10", ("kept",), None),
-    ]
-    reads = {
-        "rows": ("main.visits", "memory.main.visits"),
-        "kept": ("kept", "temp.main.kept"),
-        "lost": ("lost", "temp.main.lost"),
-    }
+    return SparkCarrier(cluster, request, lambda _reads, _texts: ([read], ()))
+
+
+def rows_of(carried: SparkCarrier, name: str) -> int:
+    """Return the number of rows of a table, of those that were made or of the source."""
+    table, place = ("main.visits", "memory.main.visits") if name == "rows" else (name, f"temp.main.{name}")
+    text = PartialRows(f"SELECT count(*) AS n FROM {place}", (), ("n",))
+    (tables,) = carried.read(MADE, Reading((text,), (table,)), None)
+    return sum(one["n"].to_pylist()[0] for one in tables)
+
+
+@pytest.mark.parametrize("few_bytes", [0, 2**20])
+@pytest.mark.parametrize(
+    ("order", "runs"), [("kept lost kept rows", 3), ("lost kept rows lost", 3), ("rows lost kept kept", 4)]
+)
+def test_tables_of_a_question_are_read_in_any_order(
+    order: str, runs: int, few_bytes: int, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that tasks do not hand on is made again, from the rows that the first task read.
+
+    The driver reads a small table itself.
+    """
+    monkeypatch.setattr(carrier, "FEW_BYTES", few_bytes)
+    carried = carrier_of(cluster)
     counts = []
     for name in order.split():
-        table, place = reads[name]
-        text = PartialRows(f"SELECT count(*) AS n FROM {place}", (), ("n",))
-        (tables,) = carrier.read(made, Reading((text,), (table,)), None)
-        counts.append(sum(one["n"].to_pylist()[0] for one in tables))
+        counts.append(rows_of(carried, name))
         # a second reading of the source would see this row
         cluster.tables.execute("INSERT INTO visits VALUES (1, 1)")
-    carrier.end()
+    carried.end()
+    assert cluster.runs == (runs if few_bytes else len(counts))
     assert counts == [{"rows": 900, "kept": 50, "lost": 10}[name] for name in order.split()]
+
+
+def test_each_small_table_comes_to_the_driver_once(cluster: FakeCluster) -> None:
+    cluster.disturb = lambda found: pa.concat_tables([found, found.filter(pc.equal(found["name"], few("lost")))])
+    with pytest.raises(dpsql.EngineError, match="each part once"):
+        rows_of(carrier_of(cluster), "kept")
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpsql.bound.formulations import drawn_factor
 from dpsql.engine.arrow_stream import from_stream
 from dpsql.engine.parts.transaction import Made, Reading
 from dpsql.engine.spark.request import (
@@ -20,23 +23,35 @@ from dpsql.engine.spark.request import (
     LARGE,
     NO_NATIVE,
     OTHER,
+    OUTPUT,
     TEXT,
     TaskMade,
     TaskRequest,
     TaskTable,
     column_name,
+    few,
     to_bytes,
 )
 from dpsql.engine.spark.tables import SparkTable, UnitTable
+from dpsql.engine.spark.task import run_part
 from dpsql.errors import EngineError
 from dpsql.model.environment import folded
 
+FEW_BYTES = 2**23
+"""Bytes of all parts of a table, about, up to which the driver reads the rows itself."""
 _ROWS = ""
 """Stands for the rows of the question among the names of tables that are held."""
 
 
 class Rows(Protocol):
-    """Rows that tasks handed on of each part. They stay in Spark."""
+    """Rows that tasks handed on of each part. They stay in Spark.
+
+    Attributes:
+        parts: number of parts.
+
+    """
+
+    parts: int
 
     def read(self, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
         """Return what a task hands on of each part, as `request.OUTPUT`.
@@ -131,7 +146,9 @@ class SparkCarrier:
         request: TaskRequest,
         tables: Callable[[Sequence[str], Sequence[str]], tuple[list[UnitTable], tuple[tuple[str, bytes], ...]]],
     ) -> None:
-        self._cluster, self._request, self._tables = cluster, request, tables
+        # no number of rows decides which somebody could know
+        few_bytes = int(FEW_BYTES * drawn_factor(secrets.token_bytes(16), "")) // cluster.parts
+        self._cluster, self._request, self._tables = cluster, replace(request, few_bytes=few_bytes), tables
         self._reads: tuple[str, ...] = ()
         self._of_rows: TaskRequest | None = None
         self._held: dict[str, Rows] = {}
@@ -144,12 +161,11 @@ class SparkCarrier:
         if not reading.texts:
             return []
         request = replace(self._request, texts=reading.texts, listed_keys=_blob(reading.listed_keys))
-        found = self._found(made, reading.reads, request, timeout_seconds)
-        return read_pieces(found, self._cluster.parts, len(reading.texts))
+        return self._found(made, reading.reads, request, timeout_seconds)
 
     def _found(
         self, made: Sequence[Made], reads: tuple[str, ...], request: TaskRequest, timeout_seconds: float | None
-    ) -> pa.Table:
+    ) -> list[list[pa.Table]]:
         """Return the rows of the texts of a request that reads the rows of the question, or one table that is made."""
         by_name = {one.name: one for one in made}
         new: set[str] = set()
@@ -166,7 +182,9 @@ class SparkCarrier:
             return self._of_the_rows(reads, request, timeout_seconds)
         return self._of_held(self._held[reads[0]], replace(request, held=reads[0], is_packed=True), timeout_seconds)
 
-    def _of_the_rows(self, reads: tuple[str, ...], request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
+    def _of_the_rows(
+        self, reads: tuple[str, ...], request: TaskRequest, timeout_seconds: float | None
+    ) -> list[list[pa.Table]]:
         """Return the rows of the texts of a request that reads the rows of the question."""
         if self._of_rows is None:
             asked = [*(text.sql for text in request.texts), *(one.sql for one in request.made)]
@@ -176,21 +194,29 @@ class SparkCarrier:
             lone_unit = _lone_unit(tables)
             first = replace(request, tables=of_rows, public=public, lone_unit=lone_unit, keeps=True)
             rows, found = self._cluster.snapshot(tables, first, timeout_seconds)
-            self._held.update(dict.fromkeys((*_handed_on(request), _ROWS), rows))
-            return found
+            self._held[_ROWS] = rows
+            return self._kept(request, rows, found)
         if self._reads != reads:
             raise AssertionError("a transaction reads the rows of one question")
         request = replace(request, tables=self._of_rows.tables, public=self._of_rows.public, is_packed=True)
         return self._of_held(self._held[_ROWS], request, timeout_seconds)
 
-    def _of_held(self, rows: Rows, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
-        """Return the rows of the texts of a request that reads what tasks handed on; hold what it hands on itself."""
-        names = _handed_on(request)
-        if not names:
-            return rows.read(request, timeout_seconds)
-        made, found = rows.made(request, timeout_seconds)
-        self._held.update(dict.fromkeys(names, made))
-        return found
+    def _of_held(self, rows: Rows, request: TaskRequest, timeout_seconds: float | None) -> list[list[pa.Table]]:
+        """Return the rows of the texts of a request that reads what tasks handed on."""
+        if not any(one.is_handed_on for one in request.made):
+            return read_pieces(rows.read(request, timeout_seconds), rows.parts, len(request.texts))
+        return self._kept(request, *rows.made(request, timeout_seconds))
+
+    def _kept(self, request: TaskRequest, rows: Rows, found: pa.Table) -> list[list[pa.Table]]:
+        """Return the rows of the texts of a request; keep what it hands on."""
+        # so that they are dropped
+        self._held[f"rows {len(self._held)}"] = rows
+        pieces = read_pieces(found, rows.parts, len(request.texts))
+        for one in request.made:
+            if one.is_handed_on:
+                in_driver = few_rows(found, one.name)
+                self._held[one.name] = rows if in_driver is None else DriverRows(in_driver)
+        return pieces
 
     def end(self) -> None:
         """Let Spark forget the rows of the question."""
@@ -234,8 +260,60 @@ def read_pieces(found: pa.Table, parts: int, texts: int) -> list[list[pa.Table]]
         tables = [pieces[small][key] for key in sorted(counts)] + list(pieces[f"{ADDED}{place}"].values())
         of_texts.append([pa.concat_tables(one) for one in tables])
     if not is_whole:
-        raise EngineError("Spark did not hand on each part once", withheld=False)
+        raise _not_once()
     return of_texts
+
+
+def _not_once() -> EngineError:
+    return EngineError("Spark did not hand on each part once", withheld=False)
+
+
+def few_rows(found: pa.Table, table: str) -> pa.Table | None:
+    """Return the rows of a table that was made, all as of one part, or None if those of some part are not few.
+
+    Args:
+        found: what tasks handed on, each part once.
+        table: name of the table.
+
+    Raises:
+        EngineError: a piece is missing, or there twice.
+
+    """
+    name = few(table)
+    done = found.filter(pc.equal(found["name"], DONE)).to_pylist()
+    told = {(row["part"], row["attempt"]): Counter[str](json.loads(row["rows"])) for row in done}
+    if any(one[table] for one in told.values()):
+        return None
+    own = found.filter(pc.equal(found["name"], name))
+    if Counter(zip(own["part"].to_pylist(), own["attempt"].to_pylist(), strict=True)) != {
+        key: one[name] for key, one in told.items()
+    }:
+        raise _not_once()
+    last = {"part": 0, "attempt": 0, "name": DONE, "rows": json.dumps({name: len(own)}).encode()}
+    return pa.concat_tables([own, pa.Table.from_pylist([last], OUTPUT)])
+
+
+class DriverRows:
+    """Few rows of a table, which the driver has: it reads them itself, as one part."""
+
+    parts = 1
+
+    def __init__(self, found: pa.Table) -> None:
+        self._found = found
+
+    def read(self, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:  # noqa: ARG002 — few take no time
+        """Return what a task hands on of them."""
+        request = replace(request, most_rows=sys.maxsize, few_bytes=sys.maxsize)
+        needed = self._found.filter(pc.is_in(self._found["name"], pa.array([DONE, *request.needed])))
+        return pa.Table.from_batches(list(run_part(request, 0, 0, needed.to_batches())), OUTPUT)
+
+    def made(self, request: TaskRequest, timeout_seconds: float | None) -> tuple[Rows, pa.Table]:
+        """Return what a task hands on of them, twice: it is few rows, too."""
+        found = self.read(request, timeout_seconds)
+        return DriverRows(found), found
+
+    def drop(self) -> None:
+        """Do nothing."""
 
 
 def has_large(found: pa.Table) -> bool:
@@ -269,10 +347,6 @@ def _lone_unit(tables: Sequence[UnitTable]) -> str:
     names = [folded(name) for name, _ in _typed(tables[0])]
     unit = folded(tables[0].unit)
     return column_name(0, names.index(unit)) if unit in names else ""
-
-
-def _handed_on(request: TaskRequest) -> tuple[str, ...]:
-    return tuple(one.name for one in request.made if one.is_handed_on)
 
 
 def _blob(keys: pa.Table | None) -> bytes | None:

@@ -37,7 +37,7 @@ from dpsql.engine.spark.frames import (
     valid_column,
     with_unit,
 )
-from dpsql.engine.spark.request import DONE, LARGE, NO_TABLE, SOURCE, TEXT, TaskRequest
+from dpsql.engine.spark.request import DONE, FEW, LARGE, NO_TABLE, SOURCE, TEXT, TaskRequest
 from dpsql.engine.spark.tables import SparkTable, UnitTable
 from dpsql.engine.spark.task import add_bucket, run_part
 from dpsql.errors import DpsqlError, EngineError, MissingPackageError, PolicyError
@@ -195,7 +195,7 @@ class PySparkCluster:
     def texts(self, frame: DataFrame, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
         """Return the rows of texts that tasks handed on; those that are too many are added up in Spark first."""
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        small = of.col("name").startswith(TEXT) | (of.col("name") == DONE)
+        small = of.col("name").startswith(TEXT) | of.col("name").startswith(FEW) | (of.col("name") == DONE)
         found = self._run(frame.where(small).toArrow, timeout_seconds)
         if not has_large(found):
             return found
@@ -298,6 +298,7 @@ class SparkRows:
 
     def __init__(self, cluster: PySparkCluster, frame: DataFrame, checkpoints: Sequence[DataFrame] = ()) -> None:
         self._cluster, self.frame, self._checkpoints = cluster, frame, checkpoints
+        self.parts = cluster.parts
 
     def read(self, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:
         """Return what a task hands on of each part."""

@@ -37,6 +37,8 @@ TEXT = "text "
 """Begin of the names of the rows of texts."""
 LARGE = "large "
 """Begin of the names of the rows of a text that are too many for the driver. Equal keys are in one bucket."""
+FEW = "few "
+"""Begin of the names of the rows of a table that are few: they come to the driver with the rows of texts."""
 ADDED = "added "
 """Begin of the names of such rows, once those of equal keys were added up in their bucket."""
 
@@ -96,6 +98,7 @@ class TaskRequest:
         listed_keys: the keys that the texts are about, as a stream of Arrow; None for none.
         most_rows: number of rows of a text beyond which they are divided into buckets by their keys.
         buckets: number of buckets.
+        few_bytes: bytes of a table up to which its rows are few.
         lone_unit: if all rows are of one table, the column of their unit, as Spark calls it; else empty. It is NULL in
             the row that keeps the parts of an empty table, and in rows of nobody, which no text reads.
         is_packed: whether the task is given what an earlier task handed on, and not rows of Spark.
@@ -114,6 +117,7 @@ class TaskRequest:
     listed_keys: bytes | None = None
     most_rows: int = 2**31
     buckets: int = 1
+    few_bytes: int = 0
     lone_unit: str = ""
     is_packed: bool = False
     keeps: bool = False
@@ -121,7 +125,7 @@ class TaskRequest:
     @property
     def needed(self) -> tuple[str, ...]:
         """Return the names of what the task takes of an earlier task."""
-        return (self.held,) if self.held else tuple(packed_name(table.name) for table in self.tables)
+        return (self.held, few(self.held)) if self.held else tuple(packed_name(table.name) for table in self.tables)
 
 
 def column_name(table: int, column: int) -> str:
@@ -132,6 +136,11 @@ def column_name(table: int, column: int) -> str:
 def to_bytes(table: pa.Table) -> bytes:
     """Return a table as a compressed stream of Arrow."""
     return bytes(to_stream(table, "lz4"))
+
+
+def few(table: str) -> str:
+    """Return the name by which the rows of a made table are handed on if they are few."""
+    return f"{FEW}{table}"
 
 
 def packed_name(table: str) -> str:

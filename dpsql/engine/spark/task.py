@@ -39,6 +39,7 @@ from dpsql.engine.spark.request import (
     TaskRequest,
     TaskTable,
     column_name,
+    few,
     packed_name,
     to_bytes,
 )
@@ -154,7 +155,8 @@ def _found(request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[
             _offer_listed(cursor, made.listed_keys)
             cursor.rows(f"CREATE TEMP TABLE {made.name} AS {made.sql}")
             if made.is_handed_on:
-                yield made.name, None, cursor.table(f"FROM temp.main.{made.name}")
+                rows = cursor.table(f"FROM temp.main.{made.name}")
+                yield few(made.name) if rows.nbytes <= request.few_bytes else made.name, None, rows
         _offer_listed(cursor, request.listed_keys)
         for place, text in enumerate(request.texts):
             rows = cursor.table(text.sql)
@@ -261,7 +263,7 @@ def _unpack(cursor: Cursor, request: TaskRequest, batches: Iterable[pa.RecordBat
             told = json.loads(row["rows"])
             continue
         counts[row["name"]] += 1
-        if row["name"] == request.held:
+        if request.held and row["name"] in request.needed:
             held.append(from_stream(row["rows"]))
         else:
             _insert(cursor, tables[row["name"]], from_stream(row["rows"]))
