@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dpsql.bound.norms import GROUPS_KEPT, MOST_ROWS, free_norms, most_value, row_number, square_sql
+from dpsql.bound.norms import GROUPS_KEPT, MOST_ROWS, known_norms, most_value, row_number, square_sql
 from dpsql.bound.one_row import kept_rows_sql
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 
@@ -183,7 +183,7 @@ def chosen_ctes(
     keys, most = frame.key_columns, frame.bounding.most_counted
     if formulation not in ("few_choose", "last_kept"):
         return f"per_group AS ({per_group}),\nkept AS ({kept_sql(keys, most, salt, formulation)})"
-    normed = free_norms(frame, others)
+    normed = known_norms(frame, others)
     of_unit = numbers_of_unit(normed)
     if formulation == "last_kept" and most:
         of_unit = f"{unit_aggregate(most)}.last AS last"
@@ -247,7 +247,7 @@ def _few_choose(keys: list[str], most: int, salt: bytes, normed: Numbered, *, is
     names = "".join(f", units.square_{i}" for i, _ in normed)
     few = (
         f"SELECT per_group.*{', true AS is_kept' * is_marked}, units.n AS {GROUPS_KEPT}{names} FROM per_group "
-        f"JOIN (SELECT * FROM per_unit WHERE n <= {most}) AS units ON per_group.unit = units.unit"
+        f"JOIN (SELECT * FROM per_unit WHERE n <= {most}) AS units ON per_group.unit IS NOT DISTINCT FROM units.unit"
     )
     many, chosen = _of_units(f"n > {most}"), f"{_place(keys, salt)} <= {most}"
     many = f"SELECT *, {chosen} AS is_kept FROM ({many})" if is_marked else f"SELECT * FROM ({many}) QUALIFY {chosen}"
@@ -260,7 +260,7 @@ def _of_units(condition: str) -> str:
     """Return a SELECT of the groups of units for which a condition on ``per_unit`` holds."""
     return (
         f"SELECT per_group.* FROM per_group SEMI JOIN (SELECT unit FROM per_unit WHERE {condition}) AS units "
-        "ON per_group.unit = units.unit"
+        "ON per_group.unit IS NOT DISTINCT FROM units.unit"
     )
 
 

@@ -26,7 +26,7 @@ from dpsql.bound.formulations import (
     priority_column,
     unit_aggregate,
 )
-from dpsql.bound.norms import free_norms, weighted_ctes
+from dpsql.bound.norms import known_norms, weighted_ctes
 from dpsql.bound.one_pass import Numbered, per_group_of_pairs, per_group_of_rows
 from dpsql.bound.one_row import columns_of_row, whole_of_row
 from dpsql.bound.pairs import Pairs
@@ -125,9 +125,9 @@ def lost_ctes(
             else per_group_of_rows(frame, read, measured, salt, more, in_c=in_c)
         )
     if most and formulation in ("few_choose", "last_kept"):
-        of_unit = f"{unit_aggregate(most)}.last AS last" if in_c else numbers_of_unit(free_norms(frame, read))
+        of_unit = f"{unit_aggregate(most)}.last AS last" if in_c else numbers_of_unit(known_norms(frame, read))
         ctes.append(f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit)")
-    normed = free_norms(frame, read) if few else []
+    normed = known_norms(frame, read) if few else []
     ctes.append(f"kept AS ({marked_sql(frame.key_columns, most, salt, formulation, normed) if most else _ALL_KEPT})")
     last = "kept"
     if frame.bounding.counted_groups:

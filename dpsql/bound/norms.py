@@ -65,6 +65,12 @@ def free_norms(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> list[tup
     return [(i, one) for i, one in normed if not needs_weights(one)]
 
 
+def known_norms(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> list[tuple[int, Statistic]]:
+    """Return the same if squares of any number of groups of a unit fit their type; else none."""
+    free = free_norms(frame, added)
+    return free if all(norm_of(one).row_steps or 2 * (_MOST_BITS - _shift(one)) < _BITS for _, one in free) else []
+
+
 def square_sql(i: int, statistic: Statistic, *, has_one_row: bool = False, over: str = "") -> str:
     """Return the square of a unit's norm as an aggregate of its groups, or as a column of its one row.
 
@@ -104,7 +110,7 @@ def _scaled_ctes(normed: Sequence[tuple[int, Statistic]], *, has_one_row: bool, 
         f"recentred AS MATERIALIZED (SELECT *{shifted} FROM weighted),\n"
         f"unit_norms AS (SELECT unit{listed} FROM recentred{' WHERE is_kept' * is_marked} GROUP BY unit),\n"
         f"measured AS (SELECT recentred.*{names} FROM recentred "
-        f"JOIN unit_norms ON recentred.unit = unit_norms.unit),\n{left.format('measured')}"
+        f"JOIN unit_norms ON recentred.unit IS NOT DISTINCT FROM unit_norms.unit),\n{left.format('measured')}"
     )
 
 
@@ -149,7 +155,7 @@ def weighted_ctes(
         has_one_row: no unit has two rows, so that each has its whole weight.
         is_marked: whether ``kept`` has all groups of each unit, those that the unit keeps by its column is_kept.
         knows_groups: whether ``kept`` has the number of groups that the unit keeps, in `GROUPS_KEPT`.
-        knows_squares: whether it has the squares of ``free_norms`` as well.
+        knows_squares: whether it has the squares of ``known_norms`` as well.
 
     """
     normed = [(i, statistic) for i, statistic in added if isinstance(statistic.limit, Norm)]
@@ -157,14 +163,16 @@ def weighted_ctes(
     squares = "".join(f", {square_sql(i, statistic, has_one_row=has_one_row)}" for i, statistic in free)
     # a unit in one group has its whole weight
     ctes = [f"weighted AS (SELECT *, {2**WEIGHT_BITS}::BIGINT AS weight{squares} FROM kept)"]
-    if knows_squares or (knows_groups and not free):
+    if knows_groups and (not free or (knows_squares and known_norms(frame, normed))):
         ctes = [f"weighted AS ({_weight_sql(frame.unit_groups, 'kept', GROUPS_KEPT)})"]
     elif not has_one_row:
         names = "".join(f", square_{i}" for i, _ in free)
         counted = f"SELECT unit, count(*) AS n{squares} FROM kept{' WHERE is_kept' * is_marked} GROUP BY unit"
         ctes = [
             f"weights AS ({_weight_sql(frame.unit_groups, f'({counted})', 'n')})",
-            f"weighted AS (SELECT kept.*, weight{names} FROM kept JOIN weights ON kept.unit = weights.unit)",
+            # by = the time would tell whether all units are whole numbers close together
+            f"weighted AS (SELECT kept.*, weight{names} FROM kept "
+            "JOIN weights ON kept.unit IS NOT DISTINCT FROM weights.unit)",
         ]
     return [*ctes, *([_scaled_ctes(normed, has_one_row=has_one_row, is_marked=is_marked)] if normed else [])]
 

@@ -148,32 +148,15 @@ def norms_sql(
             f"FROM (SELECT v, {part} AS part FROM per_group))"
         )
     else:
+        part = f"greatest(max(abs(v)) // {2**_NORM_BITS}, 1)"
         ctes += [
-            *_largest_ctes(statistic),
+            f"largest AS (SELECT unit, {part} AS part FROM per_group GROUP BY unit)",
             f"parts AS (SELECT largest.unit, part, {in_parts} AS parts FROM per_group JOIN largest "
-            "ON per_group.unit = largest.unit)",
-            "large AS (SELECT any_value(part) AS part, sum(parts * parts) AS squares FROM parts GROUP BY unit)",
-            f"per_unit AS (FROM large{' UNION ALL SELECT 1, squares FROM small' * (statistic.kind == 'rows_norm')})",
+            "ON per_group.unit IS NOT DISTINCT FROM largest.unit)",
+            "per_unit AS (SELECT any_value(part) AS part, sum(parts * parts) AS squares FROM parts GROUP BY unit)",
         ]
     placed = f"SELECT CASE WHEN squares > 0 THEN {place} ELSE 0 END AS place, count(*) AS units FROM per_unit"
     return f"WITH {_named(ctes)}\n{placed} GROUP BY place"
-
-
-def _largest_ctes(statistic: Statistic) -> list[str]:
-    """Return the CTE ``largest``, the size of a part of each unit; and ``small``, the squares of units without parts.
-
-    Few units have so many rows that these are squared in parts. Sums are in steps so fine that most units have parts.
-    """
-    part = f"greatest(max(abs(v)) // {2**_NORM_BITS}, 1)"
-    if statistic.kind != "rows_norm":
-        return [f"largest AS (SELECT unit, {part} AS part FROM per_group GROUP BY unit)"]
-    most = 2 ** (_NORM_BITS + 1)
-    squares = f"sum(CASE WHEN v < {most} THEN v * v END) AS squares"
-    return [
-        f"sizes AS MATERIALIZED (SELECT unit, {part} AS part, {squares} FROM per_group GROUP BY unit)",
-        "small AS (SELECT squares FROM sizes WHERE part = 1)",
-        "largest AS (SELECT unit, part FROM sizes WHERE part > 1)",
-    ]
 
 
 def _named(ctes: list[str]) -> str:

@@ -84,9 +84,13 @@ def test_a_bucket_that_is_lost_is_noticed(cluster: FakeCluster, monkeypatch: pyt
 
 MADE = [
     Made(
-        "kept", "SELECT patient, count(*) AS n FROM memory.main.visits GROUP BY patient", ("main.visits",), None, False
+        "kept",
+        "SELECT patient AS unit, count(*) AS n FROM memory.main.visits GROUP BY ALL",
+        ("main.visits",),
+        None,
+        False,
     ),
-    Made("lost", "SELECT * FROM temp.main.kept WHERE n > 17 AND patient < 10", ("kept",), None),
+    Made("lost", "SELECT * FROM temp.main.kept WHERE n > 17 AND unit < 10", ("kept",), None),
 ]
 
 
@@ -106,18 +110,18 @@ def rows_of(carried: SparkCarrier, name: str) -> int:
     return sum(one["n"].to_pylist()[0] for one in tables)
 
 
-@pytest.mark.parametrize("few_bytes", [0, 2**20])
+@pytest.mark.parametrize("few_units", [-1, 1_000])
 @pytest.mark.parametrize(
     ("order", "runs"), [("kept lost kept rows", 3), ("lost kept rows lost", 3), ("rows lost kept kept", 4)]
 )
 def test_tables_of_a_question_are_read_in_any_order(
-    order: str, runs: int, few_bytes: int, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    order: str, runs: int, few_units: int, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table that tasks do not hand on is made again, from the rows that the first task read.
 
     The driver reads a small table itself.
     """
-    monkeypatch.setattr(carrier, "FEW_BYTES", few_bytes)
+    monkeypatch.setattr(carrier, "FEW_UNITS", few_units)
     carried = carrier_of(cluster)
     counts = []
     for name in order.split():
@@ -125,7 +129,7 @@ def test_tables_of_a_question_are_read_in_any_order(
         # a second reading of the source would see this row
         cluster.tables.execute("INSERT INTO visits VALUES (1, 1)")
     carried.end()
-    assert cluster.runs == (runs if few_bytes else len(counts))
+    assert cluster.runs == (runs if few_units > 0 else len(counts))
     assert counts == [{"rows": 900, "kept": 50, "lost": 10}[name] for name in order.split()]
 
 

@@ -9,7 +9,7 @@ import pyspark
 import pytest
 
 import dpsql
-from dpsql.engine.spark import cluster, database
+from dpsql.engine.spark import carrier, cluster, database
 from dpsql.engine.spark.cluster import PySparkCluster
 from tests.noise_sources import silence
 
@@ -88,6 +88,7 @@ def test_rows_that_come_later_are_of_no_question_that_runs(
     session: dpsql.Session, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All readings of a question see one snapshot."""
+    monkeypatch.setattr(carrier, "FEW_UNITS", -1)
     session.sql(PROTECTED.replace(" max_groups_contributed := 2,", ""))
     session.sql(ASKED, rho=10, delta=1e-6)
     read = cluster.SparkRows.read

@@ -15,7 +15,7 @@ import pytest
 from pyspark import TaskContext
 
 import dpsql
-from dpsql.engine.spark import cluster
+from dpsql.engine.spark import carrier, cluster
 from dpsql.engine.spark.request import TaskRequest
 from dpsql.engine.spark.task import run_part
 from tests.end_to_end.test_parts import QUESTIONS, SMALL, TABLES, answered, declare
@@ -71,6 +71,7 @@ def test_a_task_that_dies_changes_nothing(
     place: int, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stages are the snapshot, tables that are made, and readings."""
+    monkeypatch.setattr(carrier, "FEW_UNITS", -1)
     marks: list[Path] = []
     asked_twice(spark, tmp_path, lambda _: marks.append(mark_tasks(monkeypatch, tmp_path, place, kills=True)))
     assert marks[0].exists()

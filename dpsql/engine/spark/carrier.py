@@ -37,8 +37,8 @@ from dpsql.engine.spark.task import run_part
 from dpsql.errors import EngineError
 from dpsql.model.environment import folded
 
-FEW_BYTES = 2**23
-"""Bytes of all parts of a table, about, up to which the driver reads the rows itself."""
+FEW_UNITS = 200_000
+"""Units of a table, about, up to which the driver reads its rows itself. Each part may have its share of them."""
 _ROWS = ""
 """Stands for the rows of the question among the names of tables that are held."""
 
@@ -147,8 +147,8 @@ class SparkCarrier:
         tables: Callable[[Sequence[str], Sequence[str]], tuple[list[UnitTable], tuple[tuple[str, bytes], ...]]],
     ) -> None:
         # no number of rows decides which somebody could know
-        few_bytes = int(FEW_BYTES * drawn_factor(secrets.token_bytes(16), "")) // cluster.parts
-        self._cluster, self._request, self._tables = cluster, replace(request, few_bytes=few_bytes), tables
+        few_units = int(FEW_UNITS * drawn_factor(secrets.token_bytes(16), "")) // cluster.parts
+        self._cluster, self._request, self._tables = cluster, replace(request, few_units=few_units), tables
         self._reads: tuple[str, ...] = ()
         self._of_rows: TaskRequest | None = None
         self._held: dict[str, Rows] = {}
@@ -303,7 +303,7 @@ class DriverRows:
 
     def read(self, request: TaskRequest, timeout_seconds: float | None) -> pa.Table:  # noqa: ARG002 — few take no time
         """Return what a task hands on of them."""
-        request = replace(request, most_rows=sys.maxsize, few_bytes=sys.maxsize)
+        request = replace(request, most_rows=sys.maxsize, few_units=sys.maxsize)
         needed = self._found.filter(pc.is_in(self._found["name"], pa.array([DONE, *request.needed])))
         return pa.Table.from_batches(list(run_part(request, 0, 0, needed.to_batches())), OUTPUT)
 

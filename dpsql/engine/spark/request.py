@@ -98,7 +98,7 @@ class TaskRequest:
         listed_keys: the keys that the texts are about, as a stream of Arrow; None for none.
         most_rows: number of rows of a text beyond which they are divided into buckets by their keys.
         buckets: number of buckets.
-        few_bytes: bytes of a table up to which its rows are few.
+        few_units: number of units of a table that was made up to which its rows are few. One person is one unit.
         lone_unit: if all rows are of one table, the column of their unit, as Spark calls it; else empty. It is NULL in
             the row that keeps the parts of an empty table, and in rows of nobody, which no text reads.
         is_packed: whether the task is given what an earlier task handed on, and not rows of Spark.
@@ -117,7 +117,7 @@ class TaskRequest:
     listed_keys: bytes | None = None
     most_rows: int = 2**31
     buckets: int = 1
-    few_bytes: int = 0
+    few_units: int = -1
     lone_unit: str = ""
     is_packed: bool = False
     keeps: bool = False

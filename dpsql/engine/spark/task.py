@@ -156,7 +156,9 @@ def _found(request: TaskRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[
             cursor.rows(f"CREATE TEMP TABLE {made.name} AS {made.sql}")
             if made.is_handed_on:
                 rows = cursor.table(f"FROM temp.main.{made.name}")
-                yield few(made.name) if rows.nbytes <= request.few_bytes else made.name, None, rows
+                ((units,),) = cursor.rows(f"SELECT count(DISTINCT unit) FROM temp.main.{made.name}")
+                is_few = units <= request.few_units and rows.nbytes <= _MOST_BYTES
+                yield few(made.name) if is_few else made.name, None, rows
         _offer_listed(cursor, request.listed_keys)
         for place, text in enumerate(request.texts):
             rows = cursor.table(text.sql)
