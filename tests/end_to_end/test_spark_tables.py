@@ -133,6 +133,20 @@ def test_tables_of_a_question_are_read_in_any_order(
     assert counts == [{"rows": 900, "kept": 50, "lost": 10}[name] for name in order.split()]
 
 
+def test_one_person_does_not_decide_what_the_driver_reads(cluster: FakeCluster) -> None:
+    """A person with many groups brings many rows, and no task."""
+    runs = []
+    for groups in (3, 20_000):
+        cluster.tables.execute(f"INSERT INTO visits SELECT 7, i FROM range({groups}) r(i)")
+        asked = FakeCluster(cluster.tables.cursor(), 3)
+        with opened(asked) as session:
+            session.sql("CALL dp_unit('patient', rho_budget := 1000, delta_threshold := 0.5, delta_conversion := 1e-6)")
+            session.sql("CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient')")
+            session.sql("SELECT code, count(*) AS n FROM visits GROUP BY code", rho=0.1, delta=1e-6)
+        runs.append(asked.runs)
+    assert runs[0] == runs[1]
+
+
 def test_each_small_table_comes_to_the_driver_once(cluster: FakeCluster) -> None:
     cluster.disturb = lambda found: pa.concat_tables([found, found.filter(pc.equal(found["name"], few("lost")))])
     with pytest.raises(dpsql.EngineError, match="each part once"):
