@@ -175,7 +175,7 @@ def test_a_charge_that_no_histogram_was_stored_for_is_used_up(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as broken:
-        place: tuple[Any, str] = (DuckDBTransaction, "exact") if moment == "read" else (points, "noisy_places")
+        place: tuple[Any, str] = (DuckDBTransaction, "make_pairs") if moment == "read" else (points, "noisy_places")
         broken.setattr(*place, crash)
         with pytest.raises((RuntimeError, dpsql.DpsqlError)):
             fresh.sql(text())

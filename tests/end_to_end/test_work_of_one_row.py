@@ -17,12 +17,11 @@ import dpsql
 from benchmarks.one_row_texts import KINDS, Edge, Scale, Text, Writer, edges, opened
 from benchmarks.time_of_one_row import planted
 from dpsql.assets import native_library
-from dpsql.bound import formulations
 from dpsql.engine import DuckDBEngine
 from dpsql.engine.connection import _LocalCursor
 from dpsql.engine.sandbox import Sandbox
 from dpsql.errors import DpsqlError
-from dpsql.release import held_pairs
+from dpsql.release import formulation, held_pairs
 from dpsql.state import side_table
 from tests.end_to_end.prepared import with_own_state
 from tests.noise_sources import seeded_noise
@@ -49,7 +48,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets each statement that runs on rows or on what was read of them."""
     statements: list[str] = []
     # these tables are small, and their sizes choose all the same
-    monkeypatch.setattr(formulations, "_FEW_ROWS", 10)
+    monkeypatch.setattr(formulation, "_FEW_ROWS", 10)
 
     def recorded(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(self: object, sql: str, *of: Any, **named: Any) -> Any:

@@ -53,10 +53,10 @@ def test_a_lonely_unit_is_shown_as_often_as_the_threshold_costs() -> None:
 
 
 def test_the_check_catches_weights_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    weighted = norms._weights_sql
+    weighted = norms._weight_sql
     monkeypatch.setattr(
         norms,
-        "_weights_sql",
+        "_weight_sql",
         lambda *of, **named: re.sub(r"THEN (\d+) ELSE", r"THEN \1 ELSE \1 + 0 *", weighted(*of, **named)),
     )
     assert _p_value() < CAUGHT
