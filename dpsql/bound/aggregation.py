@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from dpsql.bound.formulations import Formulation, few_choose, kept_ctes, state_bytes
+from dpsql.bound.formulations import Formulation, Numbered, few_choose, kept_ctes, state_bytes
 from dpsql.bound.norms import cut_rows_sql, weighted_ctes
 from dpsql.bound.value_counts import (
     PRESENT,
@@ -118,7 +118,7 @@ def bounded_sql(
     return f"WITH {named}\n{selected_sql(frame, others, ending, has_one_row=formulation == 'one_row')}"
 
 
-def source_sql(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes) -> str:
+def source_sql(frame: Frame, others: Numbered, salt: bytes) -> str:
     """Body of ``source``; ``others`` are the numbered statistics beside the presence count.
 
     The one place where the rows of a frame are read: the salt that joins cut rows by comes into them here.
@@ -221,9 +221,7 @@ def grouped_ctes(
     per_group = "kept"
     if frame.bounding.counted_groups:
         knows = few_choose(frame, formulation)
-        ctes += weighted_ctes(
-            frame, added, has_one_row=has_one_row, knows_groups=knows, knows_squares=knows and knows_squares
-        )
+        ctes += weighted_ctes(frame, added, has_one_row=has_one_row, knows_groups=knows, knows_squares=knows_squares)
         per_group = "scaled" if any(isinstance(statistic.limit, Norm) for _, statistic in added) else "weighted"
     aggregates = f"{columns_sql(_totals(frame, added), frame, ending)} FROM {per_group}"
     if formulation == "native":

@@ -183,21 +183,21 @@ def chosen_ctes(
     keys, most = frame.key_columns, frame.bounding.most_counted
     if formulation not in ("few_choose", "last_kept"):
         return f"per_group AS ({per_group}),\nkept AS ({kept_sql(keys, most, salt, formulation)})"
-    normed = known_norms(frame, others)
-    of_unit = numbers_of_unit(normed)
-    if formulation == "last_kept" and most:
-        of_unit = f"{unit_aggregate(most)}.last AS last"
     held = "NOT MATERIALIZED" if is_read and formulation == "few_choose" else "MATERIALIZED"
     return (
         f"per_group AS {held} ({per_group}),\n"
-        f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit),\n"
-        f"kept AS ({kept_sql(keys, most, salt, formulation, normed)})"
+        f"{per_unit_cte(frame, others, formulation)},\n"
+        f"kept AS ({kept_sql(keys, most, salt, formulation, known_norms(frame, others))})"
     )
 
 
-def numbers_of_unit(normed: Numbered) -> str:
-    """Return the columns of ``per_unit`` that ``few_choose`` reads: number of groups, and squares of norms of them."""
-    return "count(*) AS n" + "".join(f", {square_sql(i, one)}" for i, one in normed)
+def per_unit_cte(frame: Frame, others: Numbered, formulation: Formulation) -> str:
+    """Return the expression ``per_unit`` that ``few_choose`` or ``last_kept`` reads (`kept_sql`)."""
+    most = frame.bounding.most_counted
+    of_unit = "count(*) AS n" + "".join(f", {square_sql(i, one)}" for i, one in known_norms(frame, others))
+    if formulation == "last_kept" and most:
+        of_unit = f"{unit_aggregate(most)}.last AS last"
+    return f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit)"
 
 
 def kept_sql(

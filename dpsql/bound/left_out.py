@@ -19,15 +19,14 @@ from dpsql.bound.aggregation import MOST_STEPS, added_value, listed_join, listed
 from dpsql.bound.coverage import whole_rows
 from dpsql.bound.formulations import (
     Formulation,
+    Numbered,
     chooses_groups,
-    few_choose,
     marked_sql,
-    numbers_of_unit,
+    per_unit_cte,
     priority_column,
-    unit_aggregate,
 )
 from dpsql.bound.norms import known_norms, weighted_ctes
-from dpsql.bound.one_pass import Numbered, per_group_of_pairs, per_group_of_rows
+from dpsql.bound.one_pass import per_group_of_pairs, per_group_of_rows
 from dpsql.bound.one_row import columns_of_row, whole_of_row
 from dpsql.bound.pairs import Pairs
 from dpsql.bound.partials import partial_table
@@ -125,16 +124,13 @@ def lost_ctes(
             else per_group_of_rows(frame, read, measured, salt, more, in_c=in_c)
         )
     if most and formulation in ("few_choose", "last_kept"):
-        of_unit = f"{unit_aggregate(most)}.last AS last" if in_c else numbers_of_unit(known_norms(frame, read))
-        ctes.append(f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit)")
+        ctes.append(per_unit_cte(frame, read, formulation))
     normed = known_norms(frame, read) if few else []
     ctes.append(f"kept AS ({marked_sql(frame.key_columns, most, salt, formulation, normed) if most else _ALL_KEPT})")
     last = "kept"
     if frame.bounding.counted_groups:
-        knows, is_marked = few_choose(frame, formulation), most is not None
-        ctes += weighted_ctes(
-            frame, read, has_one_row=has_one_row, is_marked=is_marked, knows_groups=knows, knows_squares=knows
-        )
+        is_marked = most is not None
+        ctes += weighted_ctes(frame, read, has_one_row=has_one_row, is_marked=is_marked, knows_groups=is_marked and few)
         last = "scaled" if any(isinstance(one.limit, Norm) for _, one in read) else "weighted"
     columns = ["unit", *frame.key_columns, "is_kept", *(f"v_{i}" for i, _ in read)]
     columns += ["weight"] if frame.bounding.counted_groups else []

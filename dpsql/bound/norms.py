@@ -145,7 +145,7 @@ def weighted_ctes(
     has_one_row: bool,
     is_marked: bool = False,
     knows_groups: bool = False,
-    knows_squares: bool = False,
+    knows_squares: bool = True,
 ) -> list[str]:
     """Return the CTEs that follow ``kept`` where units count with a weight: the weights, and what norms leave.
 
@@ -155,7 +155,7 @@ def weighted_ctes(
         has_one_row: no unit has two rows, so that each has its whole weight.
         is_marked: whether ``kept`` has all groups of each unit, those that the unit keeps by its column is_kept.
         knows_groups: whether ``kept`` has the number of groups that the unit keeps, in `GROUPS_KEPT`.
-        knows_squares: whether it has the squares of ``known_norms`` as well.
+        knows_squares: whether it has the squares of ``known_norms`` then.
 
     """
     normed = [(i, statistic) for i, statistic in added if isinstance(statistic.limit, Norm)]

@@ -19,6 +19,7 @@ from dpsql.bound.coverage import histograms_sql, per_unit_sql, unclamped, whole_
 from dpsql.bound.formulations import (
     Formulation,
     GroupNumbers,
+    Numbered,
     columns_of_group,
     kept_sql,
     numbers_of_rows,
@@ -27,8 +28,6 @@ from dpsql.bound.formulations import (
 from dpsql.bound.pairs import Pairs
 from dpsql.model.frame import Frame, Statistic
 from dpsql.model.statistic_kinds import APART_KINDS
-
-Numbered = list[tuple[int, Statistic]]
 
 
 def one_pass_sql(

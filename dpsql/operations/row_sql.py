@@ -192,11 +192,19 @@ def _try(node: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this="TRY", expressions=[node.copy()])
 
 
-_PLAIN_COLUMN = re.compile(r'^"(?:[^"]|"")*"$')
-_NEVER_FAILS = re.compile(
-    r'^("(?:[^"]|"")*"|case when isfinite\(("(?:[^"]|"")*")\) then \2 end)$',
-)
-"""A column, or a column whose infinite values and NaN are NULL: what the optimizer knows of it makes nothing fail."""
+def finite(sql: str) -> str:
+    """Return SQL that is NULL where a floating-point value is NaN or infinite.
+
+    >>> guarded(finite('"x"')), guarded(finite('"x" + 1'))
+    ('case when isfinite("x") then "x" end', 'TRY(case when isfinite("x" + 1) then "x" + 1 end)')
+    """
+    return f"case when isfinite({sql}) then {sql} end"
+
+
+_COLUMN = r'"(?:[^"]|"")*"'
+_PLAIN_COLUMN = re.compile(f"^{_COLUMN}$")
+_NEVER_FAILS = re.compile(rf"^({_COLUMN}|case when isfinite\(({_COLUMN})\) then \2 end)$")
+"""A column, or one that is ``finite``: what the optimizer knows of it makes nothing fail."""
 _NESTED_TYPE = re.compile(r"^(.*)\[\d*\]$")
 
 

@@ -96,7 +96,7 @@ class HeldPairs:
         else:
             counted = self._make_pairs(transaction, deadline)
             if isinstance(statement, UnitHistogram) and statement.is_of_all_pairs:
-                rows = [dict(zip(_OF_GROUPS.names, row, strict=True)) for row in counted]
+                rows = [{"groups": groups, "units": units} for groups, units in counted]
                 return ExactTable(pa.Table.from_pylist(rows, _OF_GROUPS))
             formulation = self._formulation(frame, counted)
             pairs = self._pairs if all(map(self._pairs.has, statistics)) else None
@@ -130,12 +130,12 @@ class HeldPairs:
         if self._has_kept:
             return
         # over rows the state in C takes longer than a window if it has room for many groups
-        few, pairs = (kept.frame.bounding.most_counted or 0) <= MOST_CHOSEN, None
-        if self._units_by_groups is None:
-            formulation = fastest_of_groups(kept.frame, has_native=self._engine.has_native and few)
-        else:
+        few = (kept.frame.bounding.most_counted or 0) <= MOST_CHOSEN
+        if self._units_by_groups is not None:
             pairs = self._pairs if all(map(self._pairs.has, kept.needed)) else None
             formulation = self._formulation(kept.frame, self._units_by_groups, may_be_in_c=few or pairs is not None)
+        else:
+            formulation, pairs = fastest_of_groups(kept.frame, has_native=self._engine.has_native and few), None
         transaction.make_kept_pairs(
             kept, formulation, pairs, listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
         )

@@ -152,6 +152,7 @@ class SparkCarrier:
         self._reads: tuple[str, ...] = ()
         self._of_rows: TaskRequest | None = None
         self._held: dict[str, Rows] = {}
+        self._until_end: list[Rows] = []
 
     def read(self, made: Sequence[Made], reading: Reading, timeout_seconds: float | None) -> list[list[pa.Table]]:
         """Let tasks run the texts on all parts, and make the table that they read if it is not there yet.
@@ -209,8 +210,7 @@ class SparkCarrier:
 
     def _kept(self, request: TaskRequest, rows: Rows, found: pa.Table) -> list[list[pa.Table]]:
         """Return the rows of the texts of a request; keep what it hands on."""
-        # so that they are dropped
-        self._held[f"rows {len(self._held)}"] = rows
+        self._until_end.append(rows)
         pieces = read_pieces(found, rows.parts, len(request.texts))
         for one in request.made:
             if one.is_handed_on:
@@ -220,8 +220,7 @@ class SparkCarrier:
 
     def end(self) -> None:
         """Let Spark forget the rows of the question."""
-        # rows of the question and the table that was made with them may be one
-        for rows in reversed(dict.fromkeys(self._held.values())):
+        for rows in reversed(self._until_end):
             with contextlib.suppress(EngineError):
                 rows.drop()
 
@@ -244,10 +243,10 @@ def read_pieces(found: pa.Table, parts: int, texts: int) -> list[list[pa.Table]]
         raise other_duckdb()
     if failures:
         raise EngineError("a task of Spark could not read its rows")
-    done = {(row["part"], row["attempt"]): Counter[str](json.loads(row["rows"])) for row in _named(rows, DONE)}
+    done = _told(_named(rows, DONE))
     pieces: dict[str, dict[tuple[int, int], list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        if row["name"] not in (DONE, ADDED):
+        if row["name"] != ADDED and row["name"].startswith((TEXT, ADDED)):
             pieces[row["name"]][row["part"], row["attempt"]].append(from_stream(row["rows"]))
     told = sum(done.values(), Counter[str]())
     given = sum((Counter[str](json.loads(row["rows"])) for row in _named(rows, ADDED)), Counter[str]())
@@ -280,8 +279,7 @@ def few_rows(found: pa.Table, table: str) -> pa.Table | None:
 
     """
     name = few(table)
-    done = found.filter(pc.equal(found["name"], DONE)).to_pylist()
-    told = {(row["part"], row["attempt"]): Counter[str](json.loads(row["rows"])) for row in done}
+    told = _told(found.filter(pc.equal(found["name"], DONE)).to_pylist())
     if any(one[table] for one in told.values()):
         return None
     own = found.filter(pc.equal(found["name"], name))
@@ -320,6 +318,11 @@ def has_large(found: pa.Table) -> bool:
     """Return whether tasks have rows of texts that are too many for the driver."""
     told = map(json.loads, found.filter(pc.equal(found["name"], DONE))["rows"].to_pylist())
     return any(name.startswith(LARGE) for one in told for name in one)
+
+
+def _told(done: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], Counter[str]]:
+    """Return how many pieces each run of a task says that it handed on, by name."""
+    return {(row["part"], row["attempt"]): Counter[str](json.loads(row["rows"])) for row in done}
 
 
 def _named(rows: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:

@@ -17,6 +17,7 @@ from dpsql.model.private_query import NO_BOUNDS, FoundBounds
 from dpsql.model.refusals import Refusals
 from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted
+from dpsql.operations.row_sql import finite
 from dpsql.plan.aggregates.lattice import MOST_ROWS, SMALLEST_NORM, Bounds
 from dpsql.sql.clauses import called_with, function_name
 from dpsql.sql.row_types import check_truths
@@ -194,7 +195,7 @@ class AggregateSource:
 
 def finite_sql(value_sql: str, value_type: str) -> str:
     """SQL that is NULL where a floating-point value is NaN or infinite, as it is where the value is NULL."""
-    return f"case when isfinite({value_sql}) then {value_sql} end" if value_type in FLOATING else value_sql
+    return finite(value_sql) if value_type in FLOATING else value_sql
 
 
 def type_name(value_type: str) -> str:
