@@ -360,7 +360,7 @@ def crash(*_: Any, **__: Any) -> Any:
 
 LATE = ("read", "drawn")
 MOMENTS: dict[str, tuple[Any, str]] = {
-    "charged": (DuckDBTransaction, "exact"),
+    "charged": (DuckDBTransaction, "make_pairs"),
     "read": (points, "noisy_places"),
     "drawn": (GaussianMeasure, "risen"),
     "averaged": (SideTable, "store"),
