@@ -221,7 +221,7 @@ def grouped_ctes(
     per_group = "kept"
     if frame.bounding.counted_groups:
         knows = few_choose(frame, formulation)
-        ctes += weighted_ctes(frame, added, has_one_row=has_one_row, knows_groups=knows, knows_squares=knows_squares)
+        ctes += weighted_ctes(frame, added, has_one_row=has_one_row, knows_weights=knows, knows_squares=knows_squares)
         per_group = "scaled" if any(isinstance(statistic.limit, Norm) for _, statistic in added) else "weighted"
     aggregates = f"{columns_sql(_totals(frame, added), frame, ending)} FROM {per_group}"
     if formulation == "native":

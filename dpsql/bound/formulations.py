@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dpsql.bound.norms import GROUPS_KEPT, MOST_ROWS, known_norms, most_value, row_number, square_sql
+from dpsql.bound.norms import KNOWN_WEIGHT, MOST_ROWS, known_norms, most_value, row_number, square_sql, weight_sql
 from dpsql.bound.one_row import kept_rows_sql
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 
@@ -110,7 +110,7 @@ def chooses_groups(frame: Frame) -> bool:
 
 
 def few_choose(frame: Frame, formulation: Formulation) -> bool:
-    """Return whether rows of ``kept`` have the number of groups that their unit keeps."""
+    """Return whether rows of ``kept`` have the weight of their unit."""
     return formulation == "few_choose" and bool(frame.keys) and frame.bounding.most_counted is not None
 
 
@@ -180,14 +180,13 @@ def chosen_ctes(
         is_read: whether the body reads a table as it is, so that it is read again sooner than held.
 
     """
-    keys, most = frame.key_columns, frame.bounding.most_counted
     if formulation not in ("few_choose", "last_kept"):
-        return f"per_group AS ({per_group}),\nkept AS ({kept_sql(keys, most, salt, formulation)})"
+        return f"per_group AS ({per_group}),\nkept AS ({kept_sql(frame, salt, formulation)})"
     held = "NOT MATERIALIZED" if is_read and formulation == "few_choose" else "MATERIALIZED"
     return (
         f"per_group AS {held} ({per_group}),\n"
         f"{per_unit_cte(frame, others, formulation)},\n"
-        f"kept AS ({kept_sql(keys, most, salt, formulation, known_norms(frame, others))})"
+        f"kept AS ({kept_sql(frame, salt, formulation, known_norms(frame, others))})"
     )
 
 
@@ -200,36 +199,32 @@ def per_unit_cte(frame: Frame, others: Numbered, formulation: Formulation) -> st
     return f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit)"
 
 
-def kept_sql(
-    keys: list[str],
-    max_groups: int | None,
-    salt: bytes,
-    formulation: Formulation = "groups_first",
-    normed: Numbered = (),
-) -> str:
+def kept_sql(frame: Frame, salt: bytes, formulation: Formulation = "groups_first", normed: Numbered = ()) -> str:
     """Return the body of ``kept``, which reads ``per_group``, and ``per_unit`` if not all units choose by a window.
 
     ``per_unit`` has the number of the unit's groups n and the squares of some norms; or ``last``, where ``per_group``
-    has a ``priority``. By ``few_choose`` the rows have the same of the groups that their unit keeps.
+    has a ``priority``. By ``few_choose`` the rows have the unit's weight, and the squares, of the groups that it keeps.
     """
-    if not keys or max_groups is None:
+    keys, most = frame.key_columns, frame.bounding.most_counted
+    if not keys or most is None:
         return "SELECT * FROM per_group"
     if formulation == "few_choose":
-        return _few_choose(keys, max_groups, salt, normed, is_marked=False)
+        return _few_choose(frame, salt, normed, is_marked=False)
     per_group = "SELECT * FROM per_group"
     if formulation == "last_kept":
         # two upper halves of a unit are equal once in 2**32 pairs, by the salt: no row of a person brings this about
         per_group = f"{_UP_TO_LAST} UNION ALL SELECT * FROM ({_of_units('last IS NULL')})"
-    return f"{per_group} QUALIFY {_place(keys, salt)} <= {max_groups}"
+    return f"{per_group} QUALIFY {_place(keys, salt)} <= {most}"
 
 
-def marked_sql(
-    keys: list[str], max_groups: int, salt: bytes, formulation: Formulation = "groups_first", normed: Numbered = ()
-) -> str:
-    """Return a SELECT of ``per_group`` with the column ``is_kept``: whether ``kept_sql`` keeps the row."""
-    chosen = f"{_place(keys, salt)} <= {max_groups} AS is_kept"
+def marked_sql(frame: Frame, salt: bytes, formulation: Formulation = "groups_first", normed: Numbered = ()) -> str:
+    """Return a SELECT of ``per_group`` with the column ``is_kept``: whether ``kept_sql`` keeps the row.
+
+    Groups are chosen in the frame.
+    """
+    chosen = f"{_place(frame.key_columns, salt)} <= {frame.bounding.most_counted} AS is_kept"
     if formulation == "few_choose":
-        return _few_choose(keys, max_groups, salt, normed, is_marked=True)
+        return _few_choose(frame, salt, normed, is_marked=True)
     if formulation == "last_kept":
         few = (
             "SELECT per_group.*, per_group.priority <= units.last AS is_kept FROM per_group "
@@ -239,21 +234,25 @@ def marked_sql(
     return f"SELECT *, {chosen} FROM per_group"
 
 
-def _few_choose(keys: list[str], most: int, salt: bytes, normed: Numbered, *, is_marked: bool) -> str:
-    """Return the body of ``kept`` where units with too many groups choose: with what each unit keeps.
+def _few_choose(frame: Frame, salt: bytes, normed: Numbered, *, is_marked: bool) -> str:
+    """Return the body of ``kept`` where units with too many groups choose: with the weight of each unit.
 
-    A unit keeps all its groups, or ``most`` of them. So nothing but the squares of the latter is added up again.
+    A unit keeps all its groups, or as many as the frame counts. So a unit in few groups has its weight before the join,
+    all others have one, and nothing but the squares of the latter is added up again.
     """
+    most = frame.bounding.most_counted
     names = "".join(f", units.square_{i}" for i, _ in normed)
+    few = weight_sql(frame.unit_groups, f"(SELECT * FROM per_unit WHERE n <= {most})", KNOWN_WEIGHT)
     few = (
-        f"SELECT per_group.*{', true AS is_kept' * is_marked}, units.n AS {GROUPS_KEPT}{names} FROM per_group "
-        f"JOIN (SELECT * FROM per_unit WHERE n <= {most}) AS units ON per_group.unit IS NOT DISTINCT FROM units.unit"
+        f"SELECT per_group.*{', true AS is_kept' * is_marked}, units.{KNOWN_WEIGHT}{names} FROM per_group "
+        f"JOIN ({few}) AS units ON per_group.unit IS NOT DISTINCT FROM units.unit"
     )
-    many, chosen = _of_units(f"n > {most}"), f"{_place(keys, salt)} <= {most}"
+    many, chosen = _of_units(f"n > {most}"), f"{_place(frame.key_columns, salt)} <= {most}"
     many = f"SELECT *, {chosen} AS is_kept FROM ({many})" if is_marked else f"SELECT * FROM ({many}) QUALIFY {chosen}"
     over = f"{' FILTER (WHERE is_kept)' * is_marked} OVER (PARTITION BY unit)"
     squares = "".join(f", {square_sql(i, one, over=over)}" for i, one in normed)
-    return f"{few} UNION ALL SELECT *, {most}::BIGINT AS {GROUPS_KEPT}{squares} FROM ({many})"
+    weight = f"({weight_sql(frame.unit_groups, f'(SELECT {most}::BIGINT AS n)')})"
+    return f"{few} UNION ALL SELECT *, {weight} AS {KNOWN_WEIGHT}{squares} FROM ({many})"
 
 
 def _of_units(condition: str) -> str:

@@ -126,11 +126,13 @@ def lost_ctes(
     if most and formulation in ("few_choose", "last_kept"):
         ctes.append(per_unit_cte(frame, read, formulation))
     normed = known_norms(frame, read) if few else []
-    ctes.append(f"kept AS ({marked_sql(frame.key_columns, most, salt, formulation, normed) if most else _ALL_KEPT})")
+    ctes.append(f"kept AS ({marked_sql(frame, salt, formulation, normed) if most else _ALL_KEPT})")
     last = "kept"
     if frame.bounding.counted_groups:
         is_marked = most is not None
-        ctes += weighted_ctes(frame, read, has_one_row=has_one_row, is_marked=is_marked, knows_groups=is_marked and few)
+        ctes += weighted_ctes(
+            frame, read, has_one_row=has_one_row, is_marked=is_marked, knows_weights=is_marked and few
+        )
         last = "scaled" if any(isinstance(one.limit, Norm) for _, one in read) else "weighted"
     columns = ["unit", *frame.key_columns, "is_kept", *(f"v_{i}" for i, _ in read)]
     columns += ["weight"] if frame.bounding.counted_groups else []

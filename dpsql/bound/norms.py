@@ -22,8 +22,8 @@ from dpsql.model.frame import COUNT_LATTICE_EXPONENT, NOISE_GRID_EXPONENT, WEIGH
 _MOST_BITS = 50
 """Values are clamped to 2**50 steps of the noise, far above the norms of people: the squares of 2**21 of them, and each
 times a bound, fit a HUGEINT."""
-GROUPS_KEPT = "groups_kept"
-"""Column of ``kept``, where units with few groups keep them all: the number of groups that the unit keeps."""
+KNOWN_WEIGHT = "known_weight"
+"""Column of ``kept``, where units with few groups keep them all: the weight of the unit."""
 MOST_ROWS = 2**30
 """Of more rows in a group than this a sum that follows them counts so many; it is clamped to what they can have."""
 _ROOT_UP = 1.0 + 2.0**-46
@@ -144,7 +144,7 @@ def weighted_ctes(
     *,
     has_one_row: bool,
     is_marked: bool = False,
-    knows_groups: bool = False,
+    knows_weights: bool = False,
     knows_squares: bool = True,
 ) -> list[str]:
     """Return the CTEs that follow ``kept`` where units count with a weight: the weights, and what norms leave.
@@ -154,7 +154,7 @@ def weighted_ctes(
         added: numbered statistics that are added up.
         has_one_row: no unit has two rows, so that each has its whole weight.
         is_marked: whether ``kept`` has all groups of each unit, those that the unit keeps by its column is_kept.
-        knows_groups: whether ``kept`` has the number of groups that the unit keeps, in `GROUPS_KEPT`.
+        knows_weights: whether ``kept`` has the weights of units, as `KNOWN_WEIGHT`.
         knows_squares: whether it has the squares of ``known_norms`` then.
 
     """
@@ -163,13 +163,13 @@ def weighted_ctes(
     squares = "".join(f", {square_sql(i, statistic, has_one_row=has_one_row)}" for i, statistic in free)
     # a unit in one group has its whole weight
     ctes = [f"weighted AS (SELECT *, {2**WEIGHT_BITS}::BIGINT AS weight{squares} FROM kept)"]
-    if knows_groups and (not free or (knows_squares and known_norms(frame, normed))):
-        ctes = [f"weighted AS ({_weight_sql(frame.unit_groups, 'kept', GROUPS_KEPT)})"]
+    if knows_weights and (not free or (knows_squares and known_norms(frame, normed))):
+        ctes = [f"weighted AS (SELECT * RENAME ({KNOWN_WEIGHT} AS weight) FROM kept)"]
     elif not has_one_row:
         names = "".join(f", square_{i}" for i, _ in free)
         counted = f"SELECT unit, count(*) AS n{squares} FROM kept{' WHERE is_kept' * is_marked} GROUP BY unit"
         ctes = [
-            f"weights AS ({_weight_sql(frame.unit_groups, f'({counted})', 'n')})",
+            f"weights AS ({weight_sql(frame.unit_groups, f'({counted})')})",
             # by = the time would tell whether all units are whole numbers close together
             f"weighted AS (SELECT kept.*, weight{names} FROM kept "
             "JOIN weights ON kept.unit IS NOT DISTINCT FROM weights.unit)",
@@ -177,7 +177,7 @@ def weighted_ctes(
     return [*ctes, *([_scaled_ctes(normed, has_one_row=has_one_row, is_marked=is_marked)] if normed else [])]
 
 
-def _weight_sql(max_groups: int, relation: str, n: str) -> str:
+def weight_sql(max_groups: int, relation: str, name: str = "weight") -> str:
     """Return a SELECT of a relation with the weight sqrt(max_groups / n) of a unit in n groups, in place of n.
 
     It is in steps of 2**-WEIGHT_BITS, rounded down. What a floating-point root makes too large by rounding is taken
@@ -185,11 +185,10 @@ def _weight_sql(max_groups: int, relation: str, n: str) -> str:
     """
     squared = max_groups << 2 * WEIGHT_BITS
     root = (
-        f"CASE WHEN {n} <= {max_groups} THEN {2**WEIGHT_BITS} "
-        f"ELSE CAST(floor(sqrt({squared}::DOUBLE / {n})) AS BIGINT) END"
+        f"CASE WHEN n <= {max_groups} THEN {2**WEIGHT_BITS} ELSE CAST(floor(sqrt({squared}::DOUBLE / n)) AS BIGINT) END"
     )
     return (
-        f"SELECT * EXCLUDE ({n}, root), root - CAST(root * root * {n} > {squared} AS BIGINT) AS weight "
+        f"SELECT * EXCLUDE (n, root), root - CAST(root * root * n > {squared} AS BIGINT) AS {name} "
         f"FROM (SELECT *, {root} AS root FROM {relation})"
     )
 

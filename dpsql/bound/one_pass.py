@@ -62,11 +62,12 @@ def one_pass_sql(
     read = list(enumerate(asked))[1:]
     numbered = [(measure, asked.index(one), one) for measure, one in enumerate(covered, start=1)]
     measured = [(i, one) for _, i, one in numbered if one.kind != "presence"]
-    most = frame.bounding.most_counted
     in_c = formulation == "last_kept"
     priority = priority_column(frame.key_columns, salt) if in_c else ""
     covered_columns = [(i, one) for _, i, one in numbered]
-    per_unit = per_unit_sql(frame, covered_columns, has_one_row=False, most=most if in_c else None)
+    per_unit = per_unit_sql(
+        frame, covered_columns, has_one_row=False, most=frame.bounding.most_counted if in_c else None
+    )
     per_row = "" if pairs else listed_sql("rows", frame)
     ctes = [
         *(
@@ -75,7 +76,7 @@ def one_pass_sql(
             else per_group_of_rows(frame, read, measured, salt, priority, in_c=in_c)
         ),
         f"per_unit AS MATERIALIZED ({per_unit})",
-        f"kept AS ({kept_sql(frame.key_columns, most, salt, formulation)})",
+        f"kept AS ({kept_sql(frame, salt, formulation)})",
         # the squares of `per_unit` are those of coverage
         *grouped_ctes(frame, others, salt, per_row, formulation, ending, knows_squares=False),
     ]

@@ -8,6 +8,8 @@ A shard is a part of the units. Its counts are whole numbers, and those of all u
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dpsql.bound.aggregation import rows_sql, source_sql
 from dpsql.bound.formulations import kept_sql
 from dpsql.model.frame import Frame
@@ -41,13 +43,15 @@ def sketch_sql(frame: Frame, salt: bytes) -> str:
     if not frame.has_private_keys:
         raise ValueError("only private keys are sketched")
     keys = ", ".join(frame.key_columns)
+    # a unit counts in full in each group that it keeps
+    unweighted = replace(frame, bounding=replace(frame.bounding, counted_groups=None))
     # as for the priority of groups, one hash of two arguments would mix them weakly
     shard = f"CAST(hash(hash(unit, '{salt.hex()}')) % {SHARDS} AS UTINYINT)"
     return (
         f"WITH source AS ({source_sql(frame, [], salt)}),\n"
         f"rows AS ({rows_sql(frame, [])}),\n"
         f"per_group AS (SELECT unit, {keys} FROM rows WHERE unit IS NOT NULL GROUP BY unit, {keys}),\n"
-        f"kept AS ({kept_sql(frame.key_columns, frame.bounding.max_groups, salt)})\n"
+        f"kept AS ({kept_sql(unweighted, salt)})\n"
         # the order is written out, because the curator may have set another default
         f"SELECT {shard} AS shard, {keys}, count(*) AS units FROM kept GROUP BY shard, {keys} ORDER BY shard ASC"
     )

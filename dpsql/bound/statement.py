@@ -172,11 +172,6 @@ class UnitHistogram:
         """Return the statistic."""
         return (self.statistic,)
 
-    @property
-    def is_of_all_pairs(self) -> bool:
-        """Return whether it asks for what is counted when a table of pairs is made: units by their number of groups."""
-        return self.statistic.kind == "groups" and not self.frame.rows_sql.all_rows
-
     def sql(
         self, salt: bytes, formulation: Formulation = "groups_first", pairs: Pairs | KeptPairs | None = None
     ) -> str:

@@ -6,14 +6,19 @@
     result         one row per place: the number of units there
 
 A unit stands in one place of each histogram, and which one depends on its own rows alone. Numbers of a unit are grouped
-and joined; no window over all pairs is needed.
+and joined; no window over all pairs is needed. Histograms of counts are read when a table of pairs is made.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
 from dpsql.bound.aggregation import listed_sql, rows_sql, source_sql
 from dpsql.bound.formulations import Formulation
-from dpsql.bound.pairs import Pairs
+from dpsql.bound.norms import MOST_ROWS
+from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.value_steps import VALUE_BITS, value_steps
 from dpsql.model.frame import Frame, Statistic
 
@@ -80,6 +85,69 @@ def group_counts_sql(frame: Frame, salt: bytes, *, has_one_row: bool = False, pa
     return f"WITH {_named(ctes)}\nSELECT groups, count(*) AS units FROM per_unit GROUP BY groups"
 
 
+@dataclass(frozen=True, slots=True)
+class UnitCounts:
+    """Numbers of units by what they have in a table of pairs.
+
+    Attributes:
+        groups: each number of groups, with the number of units in so many.
+        norms: of statistics of kind ``rows_norm``, each place with the number of units there.
+
+    """
+
+    groups: tuple[tuple[int, int], ...]
+    norms: Mapping[Statistic, tuple[tuple[int, int], ...]]
+
+    @classmethod
+    def of(cls, pairs: Pairs, rows: Iterable[tuple[int, int, int]]) -> UnitCounts:
+        """Return what rows of ``unit_counts_sql`` say, of one table or of the tables of several parts."""
+        found: Counter[tuple[int, int]] = Counter()
+        for measure, place, units in rows:
+            found[measure, place] += units
+        counts = [
+            tuple((place, units) for (one, place), units in found.items() if one == measure)
+            for measure in range(1 + len(_rows_norms(pairs)))
+        ]
+        return cls(counts[0], dict(zip(_rows_norms(pairs), counts[1:], strict=True)))
+
+    def histogram(self, statistic: Statistic) -> tuple[tuple[int, int], ...] | None:
+        """Return the places of the histogram of a statistic with the units there, if it is among these."""
+        return self.groups if statistic.kind == "groups" else self.norms.get(statistic)
+
+
+def _rows_norms(pairs: Pairs) -> list[Statistic]:
+    return [one for one in pairs.statistics if one.kind == "rows_norm"]
+
+
+def unit_counts_sql(pairs: Pairs) -> str:
+    """Return SQL for what ``UnitCounts`` says of a table of pairs: columns measure, place and units, in no order.
+
+    Measure 0 is the number of groups; the others are the norms of rows, in the order of their statistics.
+    """
+    norms = _rows_norms(pairs)
+    squares = [f", {_rows_square(pairs.numbers(one).count)} AS square_{i}" for i, one in enumerate(norms, start=1)]
+    per_unit = f"SELECT count(*) AS n{''.join(squares)} FROM temp.main.{PAIRS} GROUP BY unit"
+    selected = ["SELECT 0 AS measure, n AS place, count(*) AS units FROM per_unit GROUP BY n"]
+    selected += [
+        f"SELECT {i} AS measure, {_norm_place(f'square_{i}')} AS place, count(*) AS units "
+        f"FROM per_unit WHERE square_{i} > 0 GROUP BY place"
+        for i, _ in enumerate(norms, start=1)
+    ]
+    return f"WITH per_unit AS ({per_unit})\n{' UNION ALL '.join(selected)}"
+
+
+def _rows_square(count: str) -> str:
+    """Return the square of a unit's norm of rows, an aggregate of its groups; a BIGINT has that of one group."""
+    return f"sum(least({count}, {MOST_ROWS}) * least({count}, {MOST_ROWS}))"
+
+
+def _norm_place(squares: str, part: str = "1") -> str:
+    """Return the place of a unit by the square of its norm in parts."""
+    norm = f"sqrt(CAST({squares} AS DOUBLE)) * CAST({part} AS DOUBLE)"
+    place = f"least(CAST(ceil({NORM_STEPS_PER_DOUBLING} * log2({norm})) AS INTEGER), {NORM_PLACES - 2}) + 1"
+    return f"CASE WHEN {squares} > 0 THEN {place} ELSE 0 END"
+
+
 def extremes_sql(
     frame: Frame, statistic: Statistic, salt: bytes, *, has_one_row: bool = False, pairs: Pairs | None = None
 ) -> str:
@@ -119,14 +187,13 @@ def norms_sql(
 ) -> str:
     """Return SQL for the units by the places of their norms: columns place and units (BIGINT), in no order.
 
-    What a unit has in a group is a number of rows, or a sum in steps as in `extremes_sql`. Its squares are whole
-    numbers, too, of parts of the largest one, so that neither they nor their sum depend on the order of rows. Place 0
-    has norms of 0; place k > 0 those above 2**((k-2)/4) and up to 2**((k-1)/4) steps, the first from 0, the last all.
+    What a unit has in a group is a number of rows, at most `MOST_ROWS`, or a sum in steps as in `extremes_sql`. Squares
+    of sums are whole numbers, too, of parts of the largest one, so that neither they nor their sum depend on the order
+    of rows. Place 0 has norms of 0; place k > 0 those above 2**((k-2)/4) and up to 2**((k-1)/4) steps, the first from
+    0, the last all.
 
     The arguments are those of `group_counts_sql`, and the statistic.
     """
-    norm = "sqrt(CAST(squares AS DOUBLE)) * CAST(part AS DOUBLE)"
-    place = f"least(CAST(ceil({NORM_STEPS_PER_DOUBLING} * log2({norm})) AS INTEGER), {NORM_PLACES - 2}) + 1"
     in_parts = (
         "CASE WHEN part = 1 THEN CAST(v AS BIGINT) "
         f"WHEN part <= {_LARGEST_PART} THEN CAST(v AS BIGINT) // CAST(part AS BIGINT) "
@@ -137,7 +204,10 @@ def norms_sql(
         *_read_ctes(frame, statistic, salt, pairs),
         f"per_group AS MATERIALIZED ({_sums_sql(frame, statistic, has_one_row=has_one_row, pairs=pairs)})",
     ]
-    if has_one_row:
+    if statistic.kind == "rows_norm":
+        squares, grouping = ("v", "") if has_one_row else (_rows_square("v"), " GROUP BY unit")
+        ctes.append(f"per_unit AS (SELECT 1 AS part, {squares} AS squares FROM per_group{grouping})")
+    elif has_one_row:
         # a HUGEINT is divided in seven times the time of a BIGINT
         part = (
             f"CASE WHEN abs(v) <= {2**62} THEN CAST(greatest(abs(CAST(v AS BIGINT)) // {2**_NORM_BITS}, 1) AS HUGEINT) "
@@ -155,8 +225,8 @@ def norms_sql(
             "ON per_group.unit IS NOT DISTINCT FROM largest.unit)",
             "per_unit AS (SELECT any_value(part) AS part, sum(parts * parts) AS squares FROM parts GROUP BY unit)",
         ]
-    placed = f"SELECT CASE WHEN squares > 0 THEN {place} ELSE 0 END AS place, count(*) AS units FROM per_unit"
-    return f"WITH {_named(ctes)}\n{placed} GROUP BY place"
+    placed = f"SELECT {_norm_place('squares', 'part')} AS place, count(*) AS units FROM per_unit GROUP BY place"
+    return f"WITH {_named(ctes)}\n{placed}"
 
 
 def _named(ctes: list[str]) -> str:

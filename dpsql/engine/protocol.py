@@ -16,6 +16,7 @@ from dpsql.bound.formulations import Formulation, Sizes
 from dpsql.bound.kept_pairs import KeptPairs
 from dpsql.bound.pairs import Pairs
 from dpsql.bound.statement import Bounded, Statement
+from dpsql.bound.unit_histograms import UnitCounts
 from dpsql.engine.catalog import Mark
 from dpsql.engine.listing import ListedTable
 from dpsql.engine.transaction import ExactTable
@@ -35,10 +36,8 @@ class Transaction(Protocol):
     def has_one_row(self, stored_unit: Sequence[str], timeout_seconds: float | None) -> bool:
         """Return whether a constraint keeps the column of the unit unique."""
 
-    def make_pairs(
-        self, pairs: Pairs, *, listed_keys: pa.Table | None, timeout_seconds: float | None
-    ) -> list[tuple[int, int]]:
-        """Make the table of pairs; return each number of groups with the number of units that have so many."""
+    def make_pairs(self, pairs: Pairs, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> UnitCounts:
+        """Make the table of pairs; return the numbers of units by what they have in it."""
 
     def make_kept_pairs(
         self,

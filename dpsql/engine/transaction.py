@@ -13,6 +13,7 @@ from dpsql.bound.formulations import Formulation, Sizes
 from dpsql.bound.kept_pairs import KEPT_PAIRS, KeptPairs
 from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.statement import Bounded, Statement
+from dpsql.bound.unit_histograms import UnitCounts, unit_counts_sql
 from dpsql.engine.catalog import unique_by
 from dpsql.engine.connection import Cursor
 
@@ -55,15 +56,12 @@ class DuckDBTransaction:
             lambda cursor: bool(unique_by(cursor, stored_unit)), None, timeout_seconds, self._cursor
         )
 
-    def make_pairs(
-        self, pairs: Pairs, *, listed_keys: pa.Table | None, timeout_seconds: float | None
-    ) -> list[tuple[int, int]]:
-        """Make the table of pairs; return each number of groups with the number of units that have so many."""
+    def make_pairs(self, pairs: Pairs, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> UnitCounts:
+        """Make the table of pairs; return the numbers of units by what they have in it."""
 
-        def make(cursor: Cursor) -> list[tuple[int, int]]:
+        def make(cursor: Cursor) -> UnitCounts:
             cursor.rows(f"CREATE TEMP TABLE {PAIRS} AS {pairs.sql()}")
-            groups = f"SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit"
-            return cursor.rows(f"SELECT n, count(*) FROM ({groups}) GROUP BY n")
+            return UnitCounts.of(pairs, cursor.rows(unit_counts_sql(pairs)))
 
         return self._run_on(make, listed_keys, timeout_seconds, self._cursor)
 

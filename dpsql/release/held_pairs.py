@@ -22,11 +22,11 @@ from dpsql.bound.formulations import Formulation, chooses_groups, drawn_factor, 
 from dpsql.bound.kept_pairs import KeptPairs
 from dpsql.bound.pairs import Pairs
 from dpsql.bound.statement import Statement, UnitHistogram
+from dpsql.bound.unit_histograms import UnitCounts, histogram_keys
 from dpsql.engine import Engine, ExactTable, Mark, Transaction, seconds_left
-from dpsql.model.frame import Frame
+from dpsql.model.frame import Frame, Statistic
 from dpsql.release.formulation import MOST_CHOSEN
 
-_OF_GROUPS = pa.schema([("groups", pa.int64()), ("units", pa.int64())])
 _FEW = 2
 """If at most about one unit in this many has too many groups, groups are chosen for these units alone."""
 
@@ -44,7 +44,7 @@ class HeldPairs:
         self._kept: KeptPairs | None = None
         self._has_kept = False
         # before there is a table it is None
-        self._units_by_groups: list[tuple[int, int]] | None = None
+        self._counts: UnitCounts | None = None
         # no share of units with many groups is known to change the statements
         self._factor = drawn_factor(secrets.token_bytes(16), "")
         self._marks: Mapping[str, Mark] = {}
@@ -52,7 +52,7 @@ class HeldPairs:
     def close(self) -> None:
         """End the transaction, and its tables."""
         self._until_end.close()
-        self._transaction, self._units_by_groups, self._has_kept = None, None, False
+        self._transaction, self._counts, self._has_kept = None, None, False
 
     @property
     def marks(self) -> Mapping[str, Mark]:
@@ -94,11 +94,12 @@ class HeldPairs:
             self._make_kept(transaction, kept, deadline)
             pairs = kept
         else:
-            counted = self._make_pairs(transaction, deadline)
-            if isinstance(statement, UnitHistogram) and statement.is_of_all_pairs:
-                rows = [{"groups": groups, "units": units} for groups, units in counted]
-                return ExactTable(pa.Table.from_pylist(rows, _OF_GROUPS))
-            formulation = self._formulation(frame, counted)
+            counts = self._make_pairs(transaction, deadline)
+            if isinstance(statement, UnitHistogram) and not frame.rows_sql.all_rows:
+                places = counts.histogram(statement.statistic)
+                if places is not None:
+                    return _histogram(statement.statistic, places)
+            formulation = self._formulation(frame, counts)
             pairs = self._pairs if all(map(self._pairs.has, statistics)) else None
         return transaction.exact(
             statement, salt, formulation, pairs, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
@@ -117,13 +118,13 @@ class HeldPairs:
         self._transaction = transaction
         return transaction
 
-    def _make_pairs(self, transaction: Transaction, deadline: float | None) -> list[tuple[int, int]]:
-        """Make the table of pairs if there is none; return the numbers of groups with the numbers of units."""
-        if self._units_by_groups is None:
-            self._units_by_groups = transaction.make_pairs(
+    def _make_pairs(self, transaction: Transaction, deadline: float | None) -> UnitCounts:
+        """Make the table of pairs if there is none; return the numbers of its units."""
+        if self._counts is None:
+            self._counts = transaction.make_pairs(
                 self._pairs, listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
             )
-        return self._units_by_groups
+        return self._counts
 
     def _make_kept(self, transaction: Transaction, kept: KeptPairs, deadline: float | None) -> None:
         """Make the table of pairs after bounds if there is none, from the pairs if they are there."""
@@ -131,9 +132,9 @@ class HeldPairs:
             return
         # over rows the state in C takes longer than a window if it has room for many groups
         few = (kept.frame.bounding.most_counted or 0) <= MOST_CHOSEN
-        if self._units_by_groups is not None:
+        if self._counts:
             pairs = self._pairs if all(map(self._pairs.has, kept.needed)) else None
-            formulation = self._formulation(kept.frame, self._units_by_groups, may_be_in_c=few or pairs is not None)
+            formulation = self._formulation(kept.frame, self._counts, may_be_in_c=few or pairs is not None)
         else:
             formulation, pairs = fastest_of_groups(kept.frame, has_native=self._engine.has_native and few), None
         transaction.make_kept_pairs(
@@ -141,23 +142,28 @@ class HeldPairs:
         )
         self._has_kept = True
 
-    def _formulation(
-        self, frame: Frame, units_by_groups: Sequence[tuple[int, int]], *, may_be_in_c: bool = True
-    ) -> Formulation:
+    def _formulation(self, frame: Frame, counts: UnitCounts, *, may_be_in_c: bool = True) -> Formulation:
         """Return the formulation of a frame's statement that is about the fastest; all of them have one result.
 
         The largest number of groups of a unit decides nothing: it may follow from one unit.
 
         Args:
             frame: what is grouped.
-            units_by_groups: numbers of groups with the numbers of units.
+            counts: numbers of units.
             may_be_in_c: whether the aggregate in C may choose groups.
 
         """
         most = frame.bounding.most_counted
         if most is None or not chooses_groups(frame):
             return "groups_first"
-        too_many = sum(units for groups, units in units_by_groups if groups > most)
-        if self._factor * _FEW * too_many <= sum(units for _, units in units_by_groups):
+        too_many = sum(units for groups, units in counts.groups if groups > most)
+        if self._factor * _FEW * too_many <= sum(units for _, units in counts.groups):
             return "few_choose"
         return fastest_of_groups(frame, has_native=self._engine.has_native and may_be_in_c)
+
+
+def _histogram(statistic: Statistic, places: Sequence[tuple[int, int]]) -> ExactTable:
+    """Return the table of an exact histogram."""
+    names = (*histogram_keys(statistic), "units")
+    columns = [pa.array([row[i] for row in places], pa.int64()) for i in range(len(names))]
+    return ExactTable(pa.table(columns, names))

@@ -13,7 +13,7 @@ from scipy import stats
 
 import dpsql
 from dpsql.accounting.sparse_histogram import WeightedProfile
-from dpsql.bound import norms
+from dpsql.bound import formulations, norms
 from tests.noise_sources import seeded_noise
 
 pytestmark = pytest.mark.statistical
@@ -53,10 +53,11 @@ def test_a_lonely_unit_is_shown_as_often_as_the_threshold_costs() -> None:
 
 
 def test_the_check_catches_weights_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    weighted = norms._weight_sql
-    monkeypatch.setattr(
-        norms,
-        "_weight_sql",
-        lambda *of, **named: re.sub(r"THEN (\d+) ELSE", r"THEN \1 ELSE \1 + 0 *", weighted(*of, **named)),
-    )
+    weighted = norms.weight_sql
+    for module in (norms, formulations):
+        monkeypatch.setattr(
+            module,
+            "weight_sql",
+            lambda *of, **named: re.sub(r"THEN (\d+) ELSE", r"THEN \1 ELSE \1 + 0 *", weighted(*of, **named)),
+        )
     assert _p_value() < CAUGHT

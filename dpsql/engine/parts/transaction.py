@@ -17,6 +17,7 @@ from dpsql.bound.kept_pairs import KEPT_PAIRS, LOST_PAIRS, KeptPairs
 from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.partials import PartialRows, partial_table
 from dpsql.bound.statement import Bounded, LeftOut, Statement
+from dpsql.bound.unit_histograms import UnitCounts, unit_counts_sql
 from dpsql.engine.connection import seconds_left
 from dpsql.engine.parts.pool import Header, Pool, Task
 from dpsql.engine.transaction import DuckDBTransaction, ExactTable
@@ -131,18 +132,13 @@ class PartsTransaction(DuckDBTransaction):
         self._carrier = carrier
         self._made: list[Made] = []
 
-    def make_pairs(
-        self, pairs: Pairs, *, listed_keys: pa.Table | None, timeout_seconds: float | None
-    ) -> list[tuple[int, int]]:
-        """Make the table of pairs of each part; return each number of groups with the number of units in all parts."""
+    def make_pairs(self, pairs: Pairs, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> UnitCounts:
+        """Make the table of pairs of each part; return the numbers of units in all parts by what they have in it."""
         self._made.append(Made(PAIRS, pairs.sql(), read_by(pairs.frame), listed_keys))
-        groups = f"SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit"
-        counted = f"SELECT n, count(*) AS units FROM ({groups}) GROUP BY n"
-        (tables,) = self.read(Reading((PartialRows(counted, ("n",), ("units",)),), (PAIRS,)), timeout_seconds)
-        found: dict[int, int] = {}
-        for row in pa.concat_tables(tables).to_pylist():
-            found[row["n"]] = found.get(row["n"], 0) + row["units"]
-        return list(found.items())
+        counted = PartialRows(unit_counts_sql(pairs), ("measure", "place"), ("units",))
+        (tables,) = self.read(Reading((counted,), (PAIRS,)), timeout_seconds)
+        rows = pa.concat_tables(tables).to_pylist()
+        return UnitCounts.of(pairs, [(row["measure"], row["place"], row["units"]) for row in rows])
 
     def make_kept_pairs(
         self,

@@ -16,11 +16,12 @@ from dpsql.bound.coverage import numbers_of
 from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.statement import Bounded
-from dpsql.bound.unit_histograms import extremes_sql, group_counts_sql, norms_sql
+from dpsql.bound.unit_histograms import UnitCounts, extremes_sql, group_counts_sql, norms_sql, unit_histogram_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine.transaction import DuckDBTransaction
 from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.operations import row_sql
+from dpsql.plan.features.auto import GROUPS
 from dpsql.plan.features.coverage import with_coverage
 from dpsql.plan.features.key_rounds import first_round, next_round
 from dpsql.sql.statements import SelectStatement, read_statement
@@ -86,10 +87,11 @@ def _check(laboratory: Laboratory, case: Case) -> bool:
         if pairs is None or not pairs.serves(frame):
             return False
         with laboratory.engine.transaction() as transaction:
-            transaction.make_pairs(pairs, listed_keys=listed, timeout_seconds=None)
+            counts = transaction.make_pairs(pairs, listed_keys=listed, timeout_seconds=None)
             for bounded in _readings(frame, query.statistics):
                 _check_reading(transaction, bounded, listed, pairs, has_native=laboratory.has_native)
             _check_histograms(transaction, frame, of_auto, pairs, listed)
+            _check_counts(transaction, frame, of_auto, counts, listed)
             if frame.has_private_keys:
                 keys = _some_keys(transaction, frame)
                 _check_rounds(transaction, frame, pairs, keys)
@@ -139,6 +141,23 @@ def _check_histograms(
         sql = extremes_sql if one.kind == "group_extremes" else norms_sql
         found = [_rows(transaction, sql(frame, one, SALT, pairs=table), listed) for table in (None, pairs)]
         assert found[0] == found[1], one.kind
+
+
+def _check_counts(
+    transaction: DuckDBTransaction,
+    frame: Frame,
+    of_auto: list[Statistic],
+    counts: UnitCounts,
+    listed: pa.Table | None,
+) -> None:
+    """Compare what is counted when the table is made with the histograms over the rows."""
+    for one in (GROUPS, *of_auto):
+        places = counts.histogram(one)
+        assert (places is not None) == (one.kind in ("groups", "rows_norm"))
+        if places is not None:
+            sql = unit_histogram_sql(frame, one, SALT)
+            table = transaction.aggregate(sql, listed_keys=listed, timeout_seconds=None).reveal()
+            assert Counter(places) == Counter(tuple(row.values()) for row in table.to_pylist())
 
 
 def _some_keys(transaction: DuckDBTransaction, frame: Frame) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -99,7 +100,7 @@ def test_a_row_in_the_wrong_part_is_found(folder: Path, number: int, statements:
     with pytest.raises(SplitError, match=message.format(name)) as found:
         check(folder)
     assert "secret" not in str(found.value)
-    assert str(UNIT)[:3] not in str(found.value).replace(name, "")
+    assert str(UNIT)[:3] not in re.sub(r"part-[0-9a-f]+-\d+\.duckdb", "", str(found.value))
 
 
 def test_rows_of_units_in_the_head_are_found(folder: Path) -> None:

@@ -85,14 +85,25 @@ def test_a_unit_moves_the_histogram_in_one_place_by_one(session: dpsql.Session, 
             assert (moved.sum(), np.abs(moved).sum()) == (1, 1)
 
 
-def test_a_place_for_each_group_of_a_unit_is_found_out(session: dpsql.Session) -> None:
+@pytest.mark.parametrize(
+    ("aggregate", "table", "value"), [("count(*)", "per_group", "v"), ("sum(x)", "parts", "parts")]
+)
+def test_a_place_for_each_group_of_a_unit_is_found_out(
+    session: dpsql.Session, aggregate: str, table: str, value: str
+) -> None:
     """The planted fault: norms of single groups, of which a unit has several."""
-    question = asked(session, "count(*)")
+    question = asked(session, aggregate)
     sql = norms_sql(question.frame, question.statistic, bytes(16))
-    sql = sql.replace("FROM parts GROUP BY unit", "FROM parts GROUP BY unit, parts")
     fill(session, 1)
+    of_unit = f"FROM {table} GROUP BY unit)"
+    assert of_unit in sql
     everything, nothing = (
-        histogram(session, question, "", sql.replace("FROM parts", f"FROM (FROM parts WHERE unit {of} 5)"))
+        histogram(
+            session,
+            question,
+            "",
+            sql.replace(of_unit, f"FROM (FROM {table} WHERE unit {of} 5) GROUP BY unit, {value})"),
+        )
         for of in ("IS NOT DISTINCT FROM", "IS DISTINCT FROM")
     )
     assert everything.sum() > 1
