@@ -29,7 +29,11 @@ MOST_SHIFT = 30
 SQUARE_ROOT = 8
 
 _RESULT_BITS = 61
-_LIMB_BITS = 31
+# Whole numbers up to 2**53 are exact as doubles, in any order of adding.
+_EXACT_BITS = 53
+# Up to here a matrix of coefficients is faster than one sequence after the other.
+_MATRIX_BUCKETS = 512
+_ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +105,9 @@ class FractionalSum:
     def transform(self, exact: Integers, shift: int) -> Integers:
         """Return R exact 2**shift, rounded half up to integers: what noise is added to.
 
-        Entries beyond `clamp` are cut to it, which moves no two of them apart. All arithmetic is exact; from
-        FRACTION_BITS on nothing is rounded. Nothing here fails on what the data are. Time grows with the square of
-        `length`: about 0.2 ms for a row of 365, 35 ms for one of 4096.
+        Entries beyond `clamp` are cut to it, which moves no two of them apart. All arithmetic is exact (`_product`);
+        from FRACTION_BITS on nothing is rounded. Nothing here fails, or takes longer, on what the data are. Time grows
+        with the square of `length`: about 0.04 ms for a row of 365, 12 ms for one of 4096.
 
         *Args*: `exact` in lattice steps; `shift` from 0 to MOST_SHIFT: the result is in steps of 2**-shift of those.
         *Shapes*: (..., length), one sequence a row, and the same. *Returns*: below 2**61 in size.
@@ -117,12 +121,35 @@ class FractionalSum:
         largest = self.clamp(shift)
         # rows of a transposed array would otherwise be rows of copies, and what is written to them lost
         clipped = np.ascontiguousarray(np.clip(exact, -largest, largest))
-        limbs = np.stack([clipped >> _LIMB_BITS, clipped & ((1 << _LIMB_BITS) - 1)])
-        rows = [np.convolve(row, _coefficients(self))[: self.length] for row in limbs.reshape(-1, self.length)]
-        high, low = np.array(rows, dtype=np.int64).reshape(limbs.shape)
+        rows, bits = clipped.reshape(-1, self.length), self._limb_bits()
         dropped = max(FRACTION_BITS - shift, 0)
-        rounded = (high << (_LIMB_BITS - dropped)) + ((low + ((1 << dropped) >> 1)) >> dropped)
-        return np.asarray(rounded << max(shift - FRACTION_BITS, 0), dtype=np.int64)
+        made = np.empty_like(rows)
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            part = rows[first : first + _ROWS_AT_ONCE]
+            high, low = self._product(part >> bits), self._product(part & ((1 << bits) - 1))
+            rounded = (high << (bits - dropped)) + ((low + ((1 << dropped) >> 1)) >> dropped)
+            made[first : first + _ROWS_AT_ONCE] = rounded << max(shift - FRACTION_BITS, 0)
+        return made.reshape(exact.shape)
+
+    def _limb_bits(self) -> int:
+        """Return how many bits an entry may have for `_product`: 27 or more, as `length` is at most MOST_BUCKETS."""
+        return _EXACT_BITS - (int(_coefficients(self).sum()) - 1).bit_length()
+
+    def _product(self, rows: Integers) -> Integers:
+        """Return R rows 2**FRACTION_BITS.
+
+        *Guarantee*: the result is exact, in whatever order a processor adds. Coefficients are whole numbers of at least
+        0 and add up to at most 2**(53 - bits). Entries of `rows` are at most 2**bits in size, so each sum of products
+        is a whole number of at most 2**53 in size: a double holds it, and each part of it. The upper part of an entry
+        at the clamp is below 2**(61 + FRACTION_BITS - bits) over the sum of coefficients, which is in these bounds,
+        too, where that sum is at most 2**26.
+        """
+        coefficients, entries = _coefficients(self), rows.astype(np.float64)
+        if self.length <= _MATRIX_BUCKETS:
+            return np.asarray((entries @ _matrix(self)).astype(np.int64))
+        doubles = coefficients.astype(np.float64)
+        sums = [np.convolve(row, doubles)[: self.length] for row in entries]
+        return np.array(sums, dtype=np.float64).reshape(rows.shape).astype(np.int64)
 
     def values(self, noisy: Floats) -> Floats:
         """Return R^-1 noisy: the buckets' own values, in the unit of `noisy`. *Shapes*: (..., length), the same."""
@@ -183,6 +210,13 @@ def _coefficients(total: FractionalSum) -> Integers:
     coefficients = np.array(rounded, dtype=np.int64)
     coefficients.flags.writeable = False
     return coefficients
+
+
+@lru_cache(maxsize=8)
+def _matrix(total: FractionalSum) -> Floats:
+    """Return the matrix that takes a row x to R x, times 2**FRACTION_BITS. *Shapes*: (length, length)."""
+    coefficients = _coefficients(total).astype(np.float64)
+    return np.asarray(scipy.linalg.toeplitz(np.eye(1, total.length)[0] * coefficients[0], coefficients))
 
 
 @lru_cache(maxsize=64)
