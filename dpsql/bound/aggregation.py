@@ -9,8 +9,9 @@
     scaled     where a norm bounds all that a unit adds: weighted, with what that leaves of v (`norms`)
     values_i   where distinct values are counted: at most c of them per (unit, group), by a salted hash priority
     counted_i  one row per group: how many distinct values the kept units have
-    cells_i    where quantiles are asked for: one row per (unit, group, cell), rows beyond the cap scaled down to it
-    binned_i   one row per group: how many rows the kept units have in each cell
+    cells_i    where quantiles are asked for: one row per (unit, group, cell) that is kept, rows beyond the cap scaled
+               down to it
+    binned_i   one row per group: a map of the cells with the numbers of rows that the kept units have there
     grouped    one row per group: distinct units, and per statistic the sum of v - centre
     result     grouped, without the private keys of fewer units than the policy's minimum; with top-k pre-processing
                less the (k+1)-th largest number of units, where something is left
@@ -33,6 +34,7 @@ from dpsql.bound.formulations import Formulation, Numbered, few_choose, kept_cte
 from dpsql.bound.norms import cut_rows_sql, weighted_ctes
 from dpsql.bound.value_counts import (
     PRESENT,
+    cell_numbers,
     cell_sql,
     distinct_ctes,
     distinct_steps,
@@ -231,7 +233,8 @@ def grouped_ctes(
         )
     elif len(added) < len(others):
         ctes += distinct_ctes(others, keys, per_row, salt, has_one_row=has_one_row)
-        ctes += histogram_ctes(others, keys, per_row, has_one_row=has_one_row)
+        cells = {i: columns_sql([Total(one, "n", "sum(v)")], frame, ending) for i, one in others}
+        ctes += histogram_ctes(others, keys, per_row, cells, has_one_row=has_one_row)
         ctes.append(f"summed AS ({grouped_sql(frame, added, per_group, ending, f'count(*) AS {PRESENT}, ')})")
         grouped = _joined(frame, others, keys, ending)
     else:
@@ -309,24 +312,25 @@ def columns_sql(totals: Sequence[Total], frame: Frame, ending: Ending) -> str:
 def _joined(frame: Frame, others: Sequence[tuple[int, Statistic]], keys: list[str], ending: Ending) -> str:
     """Return the body of ``grouped`` where distinct values or cells are counted on rows of their own.
 
-    Numbers of rows in cells are totals like those of ``summed``. Numbers of distinct values are not: two units may have
-    one value. A part has the number of units in their place, which a centre is subtracted for.
+    Numbers of rows in cells are totals like those of ``summed``, clamped before they are joined. Numbers of distinct
+    values are not: two units may have one value. A part has the number of units in their place, which a centre is
+    subtracted for.
     """
     columns = [*(f"summed.{key}" for key in keys), "summed.units"]
     if ending == "partial":
         columns.append(f"summed.{PRESENT}")
         others = [(i, one) for i, one in others if one.kind not in DISTINCT_KINDS]
     for i, statistic in others:
-        if statistic.kind in DISTINCT_KINDS:
-            counts = [distinct_steps(i, statistic)]
-        elif statistic.kind == "histogram":
-            counts = [f"coalesce(binned_{i}.n_{j}, 0)" for j in range(statistic.cells)]
-        else:
-            columns.append(f"summed.stat_{i}")
-            continue
         names = cell_columns(i, statistic)
-        totals = [Total(statistic, *one) for one in zip(names, counts, strict=True)]
-        columns.append(columns_sql(totals, frame, ending))
+        if statistic.kind in DISTINCT_KINDS:
+            total = Total(statistic, f"stat_{i}", distinct_steps(i, statistic))
+            columns.append(columns_sql([total], frame, ending))
+        elif statistic.kind == "histogram":
+            # a join of as many columns would take longer
+            numbers = cell_numbers(i, statistic)
+            columns += [f"{n} AS {name}" for name, n in zip(names, numbers, strict=True)]
+        else:
+            columns += [f"summed.{name}" for name in names]
     apart = [f"counted_{i}" for i, one in others if one.kind in DISTINCT_KINDS]
     apart += [f"binned_{i}" for i, one in others if one.kind == "histogram"]
     # a group has at most one row of each, and keeps its own where it has none

@@ -29,7 +29,7 @@ them times row_cap / n, rounded down to the lattice; these add up to at most min
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dpsql.model.cells import Cells
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Statistic
@@ -137,7 +137,12 @@ def _halved(number: str, edges: Sequence[float], first: int, end: int) -> str:
 
 
 def histogram_ctes(
-    others: list[tuple[int, Statistic]], keys: list[str], rows: str, *, has_one_row: bool = False
+    others: list[tuple[int, Statistic]],
+    keys: list[str],
+    rows: str,
+    totals: Mapping[int, str],
+    *,
+    has_one_row: bool = False,
 ) -> list[str]:
     """Return the CTEs that count a unit's rows in each cell, and add up what the kept units have.
 
@@ -145,6 +150,7 @@ def histogram_ctes(
         others: the numbered statistics, of which those of kind ``histogram`` are counted here.
         keys: names of the key columns.
         rows: what ``per_group`` reads.
+        totals: of each of them the number n of a group in a cell, an aggregate of the values v of units.
         has_one_row: no unit has two rows, so that all rows count in full.
 
     """
@@ -156,23 +162,31 @@ def histogram_ctes(
             continue
         passing = f" AND f_{i}" if statistic.filter_sql else ""
         read = f"FROM {rows} WHERE unit IS NOT NULL AND x_{i} IS NOT NULL{passing}"
-        counted = f"SELECT {group}, x_{i} AS cell, CAST(count(*) AS HUGEINT) AS c {read} GROUP BY {group}, x_{i}"
+        # other groups of a unit are left out before anything is counted
+        of_kept = (
+            f"SELECT read.* FROM (SELECT {group}, x_{i} AS cell {read}) AS read "
+            f"SEMI JOIN kept ON {matches('read', 'kept', ['unit', *keys])}"
+        )
+        counted = f"SELECT *, CAST(count(*) AS HUGEINT) AS c FROM ({of_kept}) GROUP BY ALL"
         scaled = (
             f"CAST(CASE WHEN n > {statistic.row_cap} THEN c * {statistic.high_steps} // n "
             f"ELSE c * {2**-statistic.lattice_exponent} END AS BIGINT)"
         )
-        # of a map, since as many sums with a filter each would look at every row as often
-        sums = ", ".join(f"by_cell[{j}] AS n_{j}" for j in range(statistic.cells))
         cells = (
-            f"SELECT {group}, cell, {scaled} AS v FROM "
+            f"SELECT {listed}cell, {scaled} AS v FROM "
             f"(SELECT *, sum(c) OVER (PARTITION BY {group}) AS n FROM ({counted}))"
         )
-        of_units = f" SEMI JOIN kept ON {matches(f'cells_{i}', 'kept', ['unit', *keys])}"
         if has_one_row:
-            cells, of_units = f"SELECT {listed}x_{i} AS cell, {2**-statistic.lattice_exponent}::BIGINT AS v {read}", ""
+            cells = f"SELECT {listed}x_{i} AS cell, {2**-statistic.lattice_exponent}::BIGINT AS v {read}"
+        # a map, since as many sums with a filter each would look at every row as often
         ctes += [
             f"cells_{i} AS ({cells})",
-            f"binned_{i} AS (SELECT {listed}{sums} FROM (SELECT {listed}map_from_entries(list((cell, n))) AS by_cell "
-            f"FROM (SELECT {listed}cell, sum(v) AS n FROM cells_{i}{of_units} GROUP BY {listed}cell){grouping}))",
+            f"binned_{i} AS (SELECT {listed}map_from_entries(list((cell, n))) AS by_cell "
+            f"FROM (SELECT {listed}cell, {totals[i]} FROM cells_{i} GROUP BY {listed}cell){grouping})",
         ]
     return ctes
+
+
+def cell_numbers(i: int, statistic: Statistic) -> list[str]:
+    """Return the number of a group in each cell: of ``binned_i``, joined to the groups."""
+    return [f"coalesce(binned_{i}.by_cell[{j}], 0)" for j in range(statistic.cells)]

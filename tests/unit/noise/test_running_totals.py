@@ -106,6 +106,21 @@ def test_the_largest_entries_fit(length: int, sign: int, shift: int) -> None:
     assert (largest + 1) * sum(column(total)) << shift >= (2**61 - 1) * ONE
 
 
+@pytest.mark.parametrize("length", [512, 513, MOST_BUCKETS])
+@pytest.mark.parametrize("shift", [0, 7])
+def test_sums_of_long_rows_fit_a_double(length: int, shift: int) -> None:
+    """Rows with the largest lower parts, below the clamp and near 0, and a row of any entries: to the last bit."""
+    total = FractionalSum(length)
+    largest, low = total.clamp(shift), (1 << 34) - 1
+    rows = np.random.default_rng(length).integers(-largest, largest, (3, length))
+    rows[0], rows[1] = (largest & ~low) - 1, -(low + 2)
+    r = column(total)
+    for exact, made in zip(rows, total.transform(rows, shift), strict=True):
+        for i in (length - 1, length // 2, 1):
+            one = sum(c * int(entry) for c, entry in zip(r, exact[i::-1], strict=False))
+            assert made[i] == round_half_up(Fraction(one << shift, ONE))
+
+
 @pytest.mark.parametrize("beyond", [2**63 - 1, -(2**63), 2**62])
 @pytest.mark.parametrize("shift", [0, 19, MOST_SHIFT])
 def test_entries_beyond_are_cut(beyond: int, shift: int) -> None:
