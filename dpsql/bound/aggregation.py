@@ -233,8 +233,9 @@ def grouped_ctes(
         )
     elif len(added) < len(others):
         ctes += distinct_ctes(others, keys, per_row, salt, has_one_row=has_one_row)
-        cells = {i: columns_sql([Total(one, "n", "sum(v)")], frame, ending) for i, one in others}
-        ctes += histogram_ctes(others, keys, per_row, cells, has_one_row=has_one_row)
+        binned = [(i, one) for i, one in others if one.kind == "histogram"]
+        totals = {i: columns_sql([Total(one, "n", "sum(v)")], frame, ending) for i, one in binned}
+        ctes += histogram_ctes(binned, keys, per_row, totals, has_one_row=has_one_row)
         ctes.append(f"summed AS ({grouped_sql(frame, added, per_group, ending, f'count(*) AS {PRESENT}, ')})")
         grouped = _joined(frame, others, keys, ending)
     else:

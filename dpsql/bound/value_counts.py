@@ -137,7 +137,7 @@ def _halved(number: str, edges: Sequence[float], first: int, end: int) -> str:
 
 
 def histogram_ctes(
-    others: list[tuple[int, Statistic]],
+    binned: list[tuple[int, Statistic]],
     keys: list[str],
     rows: str,
     totals: Mapping[int, str],
@@ -147,7 +147,7 @@ def histogram_ctes(
     """Return the CTEs that count a unit's rows in each cell, and add up what the kept units have.
 
     Args:
-        others: the numbered statistics, of which those of kind ``histogram`` are counted here.
+        binned: numbered statistics of kind ``histogram``.
         keys: names of the key columns.
         rows: what ``per_group`` reads.
         totals: of each of them the number n of a group in a cell, an aggregate of the values v of units.
@@ -157,9 +157,7 @@ def histogram_ctes(
     ctes: list[str] = []
     listed, group = "".join(f"{key}, " for key in keys), ", ".join(["unit", *keys])
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
-    for i, statistic in others:
-        if statistic.kind != "histogram":
-            continue
+    for i, statistic in binned:
         passing = f" AND f_{i}" if statistic.filter_sql else ""
         read = f"FROM {rows} WHERE unit IS NOT NULL AND x_{i} IS NOT NULL{passing}"
         # other groups of a unit are left out before anything is counted
