@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, reject, settings
 from hypothesis import strategies as st
 
 import dpsql
@@ -19,6 +19,7 @@ from dpsql.bound.statement import Bounded
 from dpsql.bound.unit_histograms import UnitCounts, extremes_sql, group_counts_sql, norms_sql, unit_histogram_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine.transaction import DuckDBTransaction
+from dpsql.errors import UnsupportedQueryError
 from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.operations import row_sql
 from dpsql.plan.features.auto import GROUPS
@@ -192,7 +193,11 @@ def test_pairs_of_frames_without_keys_give_what_rows_give(laboratory: Laboratory
 @settings(max_examples=2000, suppress_health_check=list(HealthCheck))
 @given(case=st.one_of(cases(), normed_cases()))
 def test_pairs_give_what_rows_give_over_many_cases(laboratory: Laboratory, case: Case) -> None:
-    _check(laboratory, case)
+    try:
+        _check(laboratory, case)
+    except UnsupportedQueryError:
+        # a few sums are too far from 0 for their norm
+        reject()
 
 
 def test_pairs_serve_no_frame_that_keeps_some_rows_of_a_unit(plain_frame: Frame) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpsql.bound import partials
 from dpsql.bound.formulations import Formulation
-from dpsql.bound.kept_pairs import KEPT_PAIRS, KeptPairs
+from dpsql.bound.kept_pairs import KEPT_PAIRS, LOST_PAIRS, KeptPairs
 from dpsql.bound.left_out import is_measurable
 from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.partials import Partial, partial_table
@@ -91,6 +91,7 @@ class _Parts:
             self.make(PAIRS, replace(pairs, frame=frame).sql())
             if kept:
                 self.make(KEPT_PAIRS, kept.sql("groups_first", pairs))
+                self.make(LOST_PAIRS, kept.lost_sql())
             partial = asked.partial(SALT, "groups_first", kept or pairs)
             for i, rows in enumerate(partial.rows):
                 self.make(f"held_{i}_{place}", rows.sql)
