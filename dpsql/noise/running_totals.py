@@ -122,27 +122,29 @@ class FractionalSum:
         # rows of a transposed array would otherwise be rows of copies, and what is written to them lost
         clipped = np.ascontiguousarray(np.clip(exact, -largest, largest))
         rows, bits = clipped.reshape(-1, self.length), self._limb_bits()
+        half = 1 << (bits - 1)
         dropped = max(FRACTION_BITS - shift, 0)
         made = np.empty_like(rows)
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             part = rows[first : first + _ROWS_AT_ONCE]
-            high, low = self._product(part >> bits), self._product(part & ((1 << bits) - 1))
+            low = ((part + half) & ((1 << bits) - 1)) - half
+            high, low = self._product((part - low) >> bits), self._product(low)
             rounded = (high << (bits - dropped)) + ((low + ((1 << dropped) >> 1)) >> dropped)
             made[first : first + _ROWS_AT_ONCE] = rounded << max(shift - FRACTION_BITS, 0)
         return made.reshape(exact.shape)
 
     def _limb_bits(self) -> int:
-        """Return how many bits an entry may have for `_product`: 27 or more, as `length` is at most MOST_BUCKETS."""
-        return _EXACT_BITS - (int(_coefficients(self).sum()) - 1).bit_length()
+        """Return the bits of the lower part of an entry, which is at most half of them in size: 28 to 35."""
+        return _EXACT_BITS + 1 - (int(_coefficients(self).sum()) - 1).bit_length()
 
     def _product(self, rows: Integers) -> Integers:
         """Return R rows 2**FRACTION_BITS.
 
         *Guarantee*: the result is exact, in whatever order a processor adds. Coefficients are whole numbers of at least
-        0 and add up to at most 2**(53 - bits). Entries of `rows` are at most 2**bits in size, so each sum of products
-        is a whole number of at most 2**53 in size: a double holds it, and each part of it. The upper part of an entry
-        at the clamp is below 2**(61 + FRACTION_BITS - bits) over the sum of coefficients, which is in these bounds,
-        too, where that sum is at most 2**26.
+        0, and their sum S is at most 2**26. A row whose entries are at most 2**53 / S in size has sums of products of
+        at most 2**53 in size: a double holds each of them, and each part of it. A lower part is at most 2**(bits - 1)
+        in size, and 2**(bits - 1) S <= 2**53. An entry at the clamp is at most 2**80 / S in size, so its upper part,
+        times S, is at most 2**(80 - bits) + S <= 2**52 + 2**26.
         """
         coefficients, entries = _coefficients(self), rows.astype(np.float64)
         if self.length <= _MATRIX_BUCKETS:

@@ -106,14 +106,19 @@ def test_the_largest_entries_fit(length: int, sign: int, shift: int) -> None:
     assert (largest + 1) * sum(column(total)) << shift >= (2**61 - 1) * ONE
 
 
-@pytest.mark.parametrize("length", [512, 513, MOST_BUCKETS])
+@pytest.mark.parametrize("length", [512, 513, 3218, 3766, MOST_BUCKETS])
 @pytest.mark.parametrize("shift", [0, 7])
 def test_sums_of_long_rows_fit_a_double(length: int, shift: int) -> None:
-    """Rows with the largest lower parts, below the clamp and near 0, and a row of any entries: to the last bit."""
+    """Rows at both clamps, rows with the largest lower parts, and a row of any entries: to the last bit."""
     total = FractionalSum(length)
     largest, low = total.clamp(shift), (1 << 34) - 1
-    rows = np.random.default_rng(length).integers(-largest, largest, (3, length))
-    rows[0], rows[1] = (largest & ~low) - 1, -(low + 2)
+    chance = np.random.default_rng(length)
+    rows = chance.integers(-largest, largest, (25, length))
+    rows[0], rows[1], rows[2] = (largest & ~low) - 1, -(low + 2), low >> 1
+    # at the clamp, with odd sums of upper parts in some of them
+    rows[3:13], rows[13:23] = -largest, largest
+    for row in range(3, 23):
+        rows[row, chance.integers(0, length)] += (1 if row < 13 else -1) << 27
     r = column(total)
     for exact, made in zip(rows, total.transform(rows, shift), strict=True):
         for i in (length - 1, length // 2, 1):
