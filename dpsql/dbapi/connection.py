@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import dpsql.remote
+from dpsql.dbapi.asking import Asking, Values
 from dpsql.dbapi.cursor import Cursor
-from dpsql.dbapi.errors import Error, InterfaceError, InternalError, OperationalError, error_of
-from dpsql.dbapi.spending import LEAVES_A_CHARGE, Cap, Price, budgets_of, charge_of, price_by_unit, stated_price
+from dpsql.dbapi.errors import OperationalError, error_of
+from dpsql.dbapi.spending import Cap
 from dpsql.errors import DpsqlError, require
 from dpsql.remote import RemoteAnalyst
-from dpsql.session import EXPLAIN, Analyst, Question, Result, read_question
+from dpsql.session import Analyst, Result
 from dpsql.session import connect as open_session
 
-Values = Sequence[Any] | Mapping[str, Any] | None
-
-_SPACE = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
-_EXPLAIN = re.compile(rf"\A{_SPACE}EXPLAIN\s+(?P<analyze>ANALYZE\s+)?(?P<query>.*)\Z", re.IGNORECASE | re.DOTALL)
-_ABOUT_THE_SESSION = re.compile(
-    rf"\A{_SPACE}SELECT\s+(?:pg_catalog\.)?(?P<name>version|current_schema)\s*\(\s*\)\s*;?\s*\Z",
-    re.IGNORECASE | re.DOTALL,
-)
 _OF_A_SERVER = ("ca_file", "plain_http")
 
 
@@ -77,16 +68,13 @@ class Connection:
                 "spend_at_most is a share of the budget, above 0 and at most 1",
             ),
         )
-        self._analyst = analyst
-        self._level = {name: float(value) for name, value in given.items()}
-        self._cap = None if spend_at_most is None else Cap(spend_at_most)
-        self._close = close
-        self._is_closed = False
+        level = {name: float(value) for name, value in given.items()}
+        self._asking = Asking(analyst, level, None if spend_at_most is None else Cap(spend_at_most), close)
 
     def cursor(self) -> Cursor:
         """Return a new cursor."""
-        self._require_open()
-        return Cursor(self)
+        self._asking.require_open()
+        return Cursor(self._asking)
 
     def execute(self, operation: str, parameters: Values = None) -> Cursor:
         """Run one statement on a new cursor, and return the cursor."""
@@ -94,18 +82,15 @@ class Connection:
 
     def commit(self) -> None:
         """Do nothing: a charge is there before its answer, and nothing else is written."""
-        self._require_open()
+        self._asking.require_open()
 
     def rollback(self) -> None:
         """Do nothing: what was charged stays."""
-        self._require_open()
+        self._asking.require_open()
 
     def close(self) -> None:
         """Close the connection, and the database if it was opened for it."""
-        if not self._is_closed:
-            self._is_closed = True
-            if self._close is not None:
-                self._close()
+        self._asking.close()
 
     def __enter__(self) -> Self:
         return self
@@ -116,7 +101,7 @@ class Connection:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Connection({self._analyst!r})"
+        return f"Connection({self._asking.analyst!r})"
 
     def ask(self, text: str, params: Values = None) -> Result:
         """Run one statement, and return its result with the receipt.
@@ -131,75 +116,7 @@ class Connection:
             InterfaceError: the connection is closed.
 
         """
-        self._require_open()
-        given = params if isinstance(params, Mapping) or params is None else list(params)
-        refused: Error
-        try:
-            return self._answered(text, given or None)
-        except DpsqlError as error:
-            refused = error_of(error)
-        except Exception:
-            refused = InternalError("the statement could not be run, for a reason that is not passed on")
-        # outside the handler, so that no earlier error travels along
-        raise refused
-
-    def _answered(self, text: str, params: Any) -> Result:
-        """Answer a statement at its own level, or at the level of the connection."""
-        if found := _ABOUT_THE_SESSION.match(text):
-            value = "main" if found["name"].lower() == "current_schema" else f"dpsql {version('dpsql')}"
-            return self._analyst.sql(f"SELECT '{value}' AS \"{found['name'].lower()}()\"")
-        if explained := _EXPLAIN.match(text):
-            require((not explained["analyze"], "EXPLAIN ANALYZE would ask the query; write EXPLAIN, which is free"))
-            question = read_question(explained["query"], params)
-            require((question is not None and not question.is_call, "EXPLAIN takes a SELECT"))
-            assert question is not None  # noqa: S101 — required above
-            return self._analyst.sql(self._explained(question), question.params)
-        question = read_question(text, params) if self._level or self._cap else None
-        if question is None:
-            return self._analyst.sql(text, params)
-        if self._cap is None or not question.charges:
-            return self._asked(question)
-        return self._within(self._cap, question)
-
-    def _level_of(self, question: Question) -> Mapping[str, float]:
-        """Return the level that is added to a question; nothing if it names one."""
-        return {} if question.names_level else self._level
-
-    def _asked(self, question: Question) -> Result:
-        """Ask a question with the level of the connection."""
-        level = self._level_of(question)
-        if question.is_call:
-            return self._analyst.sql(question.call(question.function, level), question.params)
-        options: dict[str, object] = {**level}
-        return self._analyst.sql(question.text, question.params, timeout_seconds=None, **options)
-
-    def _within(self, cap: Cap, question: Question) -> Result:
-        """Ask a question if the cap covers its price."""
-        stated = stated_price(self._analyst.sql(self._explained(question), question.params))
-        if not stated:
-            return self._asked(question)
-        budgets = budgets_of(self._analyst.sql("FROM dp_budget()"))
-        price = price_by_unit(stated, budgets)
-        cap.reserve(price, budgets)
-        charged: Price = price
-        try:
-            result = self._asked(question)
-            charged = charge_of(result.receipt, price)
-        except DpsqlError as error:
-            if not isinstance(error, LEAVES_A_CHARGE):
-                charged = {}
-            raise
-        finally:
-            cap.settle(price, charged)
-        return result
-
-    def _explained(self, question: Question) -> str:
-        """Return the text that shows the plan of a question at the level of the connection."""
-        return question.call(EXPLAIN, self._level_of(question))
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise InterfaceError("the connection was closed")
+        return self._asking.ask(text, params)
 
 
 def connect(

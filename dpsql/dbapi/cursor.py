@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
+from dpsql.dbapi.asking import Asking, Values
 from dpsql.dbapi.errors import InterfaceError, NotSupportedError
 from dpsql.session import Result
-
-if TYPE_CHECKING:
-    from dpsql.dbapi.connection import Connection
 
 Row = tuple[Any, ...]
 
@@ -19,14 +17,13 @@ class Cursor:
     """A cursor: ``execute`` runs a statement, and the fetch methods take its rows one after the other.
 
     Attributes:
-        connection: the connection that it belongs to.
         arraysize: number of rows that ``fetchmany`` takes.
         result: the last result, with ``df``, ``arrow`` and the receipt of a private answer; None before ``execute``.
 
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
         self.arraysize = 1
         self.result: Result | None = None
         self._rows: Iterator[Row] = iter(())
@@ -42,7 +39,7 @@ class Cursor:
         """Number of rows of the last result; -1 before ``execute``."""
         return -1 if self.result is None else len(self.result)
 
-    def execute(self, operation: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> Cursor:
+    def execute(self, operation: str, parameters: Values = None) -> Cursor:
         """Run one statement, and return the cursor.
 
         Args:
@@ -55,7 +52,7 @@ class Cursor:
         """
         self._require_open()
         self.result, self._rows = None, iter(())
-        self.result = self.connection.ask(operation, parameters)
+        self.result = self._asking.ask(operation, parameters)
         self._rows = iter(self.result)
         return self
 
@@ -124,4 +121,4 @@ class Cursor:
     def _require_open(self) -> None:
         if self._is_closed:
             raise InterfaceError("the cursor was closed")
-        self.connection._require_open()
+        self._asking.require_open()
