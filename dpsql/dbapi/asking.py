@@ -77,10 +77,9 @@ class Asking:
 
         """
         self.require_open()
-        given = params if isinstance(params, Mapping) or params is None else list(params)
         refused: Error
         try:
-            return self._answered(text, given or None)
+            return self._answered(text, _plain(params))
         except DpsqlError as error:
             refused = error_of(error)
         except Exception:
@@ -141,3 +140,17 @@ class Asking:
     def _explained(self, question: Question) -> str:
         """Return the text that shows the plan of a question at the level of the connection."""
         return question.call(EXPLAIN, self._level_of(question))
+
+
+def _plain(params: Values) -> Any:
+    """Return values of parameters with numbers of numpy as those of Python. Return None if there are no values."""
+    if not params:
+        return None
+    if isinstance(params, Mapping):
+        return {name: _scalar(value) for name, value in params.items()}
+    return [_scalar(value) for value in params]
+
+
+def _scalar(value: Any) -> Any:
+    """Return a scalar of numpy as Python has it, and any other value as it is."""
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "dtype") else value

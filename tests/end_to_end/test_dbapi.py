@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -146,6 +147,7 @@ QUESTIONS: tuple[tuple[str, Any], ...] = (
     ("SELECT ward, count(*) AS n FROM visits WHERE day >= ? GROUP BY ward", [FIRST_DAY + dt.timedelta(10)]),
     ("SELECT ward, avg(cost) AS c FROM visits WHERE ward IN (?, ?) GROUP BY ward ORDER BY c DESC LIMIT 1", (1, 2)),
     ("SELECT ward, count(*) AS n FROM visits WHERE cost < $most GROUP BY ward", {"most": 50}),
+    ("SELECT ward, count(*) AS n FROM visits WHERE ward < ? GROUP BY ward", [np.int64(3)]),
     ("FROM dp_query($$ SELECT ward, count(*) AS n FROM visits WHERE cost < ? GROUP BY ward $$, rho := 0.01)", [50]),
 )
 
@@ -159,7 +161,7 @@ def test_pandas_reads_with_and_without_parameters(session: dpsql.Session, ana: d
         for text, params in QUESTIONS:
             frame = pd.read_sql(text, ana, params=params)
             level: dict[str, Any] = {} if "rho :=" in text else {"rho": 0.01}
-            local = session.as_analyst("ana").sql(text, params, **level)
+            local = session.as_analyst("ana").sql(text, [3] if "ward <" in text else params, **level)
             assert frame.to_dict("list") == local.df().to_dict("list")
             assert local.receipt is not None
             assert local.receipt.charged_rho == 0
@@ -226,6 +228,28 @@ def test_the_cap_counts_thresholds_texts_of_parts_and_what_others_paid(session: 
     error = refused(capped, wide, [3])
     assert isinstance(error.reason, BudgetError)
     assert error.reason.requested_delta == pytest.approx(1.5e-5)
+
+
+OPTIONS = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS"
+KINDS = (
+    "SELECT ward, count(*) AS n FROM visits GROUP BY GROUPING SETS ((ward), ())",
+    f"{OPTIONS} (rho = 0.02, other_group = 'rest') ward::VARCHAR AS w, count(*) AS n FROM visits GROUP BY w",
+    f"{OPTIONS} (target_relative_error = 0.2, max_rho = 0.1) ward, count(*) AS n FROM visits GROUP BY ward",
+    f"{OPTIONS} (rho = 0.03, max_groups_contributed = AUTO) ward, count(*) AS n FROM visits GROUP BY ward",
+    "SELECT ward, n / sum(n) OVER () AS share FROM (SELECT ward, count(*) AS n FROM visits WHERE cost < 9 GROUP BY 1)",
+    "SELECT count(*) AS n FROM visits UNION ALL SELECT count(*) FROM stays",
+)
+
+
+def test_the_cap_counts_what_the_ledger_does(session: dpsql.Session) -> None:
+    capped = dbapi.Connection(session.as_analyst("ana"), default_rho=0.01, spend_at_most=0.9)
+    counted = capped._asking.cap
+    assert counted is not None
+    for text in KINDS:
+        before = spent(session)
+        capped.execute(text)
+        assert spent(session) > before, text
+        assert float(counted._spent["patient"].level) == pytest.approx(spent(session), abs=2e-9), text
 
 
 def test_a_charge_of_a_question_without_an_answer_stays_counted(
