@@ -35,7 +35,7 @@ from dpsql.errors import (
 from dpsql.frontends.accessor_hook import watch_pandas
 
 if TYPE_CHECKING:
-    from dpsql import remote
+    from dpsql import dbapi, remote
     from dpsql.frontends.frames.privacy_unit import PrivacyUnit, unit
     from dpsql.frontends.pandas_accessor import from_frame
     from dpsql.session import (
@@ -78,6 +78,7 @@ __all__ = [
     "StateError",
     "UnsupportedQueryError",
     "connect",
+    "dbapi",
     "from_frame",
     "plot_budget",
     "plot_cascade",
@@ -94,6 +95,7 @@ _MODULES = {
     "Result": "dpsql.session",
     "Session": "dpsql.session",
     "connect": "dpsql.session",
+    "dbapi": "dpsql.dbapi",
     "from_frame": "dpsql.frontends.pandas_accessor",
     "plot_budget": "dpsql.session",
     "plot_cascade": "dpsql.session",

@@ -21,6 +21,7 @@ FRONT_ENDS: Mapping[str, str] = {
     "frontends/frames": "end_to_end/test_pandas.py",
     "frontends/server": "end_to_end/test_server.py",
     "frontends/shell": "end_to_end/test_shell.py",
+    "dbapi": "end_to_end/test_dbapi.py",
     "remote": "end_to_end/test_remote.py",
 }
 """By the place of a front end below dpsql/, its file of tests below tests/."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dpsql.pictures.charts import draw_bars
 from dpsql.pictures.tables import MOST_ROWS, html_table
+from dpsql.receipts.column_types import duckdb_type
 from dpsql.receipts.layout import (
     HUGEINT,
     Layout,
@@ -82,6 +83,11 @@ class Result:
     def shape(self) -> tuple[int, int]:
         """Number of rows, number of columns."""
         return len(self), len(self.columns)
+
+    @property
+    def description(self) -> list[tuple[str, str, None, None, None, None, None]]:
+        """Columns as PEP 249 has them: name, DuckDB type, and five values that are None."""
+        return [(one.name, duckdb_type(one.type), *(None,) * 5) for one in self._table.schema]
 
     def __len__(self) -> int:
         return int(self._table.num_rows)

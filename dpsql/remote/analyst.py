@@ -181,6 +181,8 @@ class RemoteAnalyst(contextlib.AbstractContextManager["RemoteAnalyst"]):
                 self._transport.request("DELETE", f"/v1/queries/{query_id}", accept=JSON, seconds=_SILENCE_SECONDS)
             raise
 
+    execute = sql
+
     def _ask(self, question: dict[str, object]) -> str:
         """Have the question taken, and return its id; a full queue is asked again, at growing intervals.
 

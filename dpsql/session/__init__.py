@@ -31,6 +31,7 @@ from dpsql.session.frame_session import (
 from dpsql.session.free_texts import FreeText, free_texts_postponed
 from dpsql.session.new_files import SHELL_STORAGE_VERSION
 from dpsql.session.plots import plot_budget, plot_cascade
+from dpsql.session.questions import EXPLAIN, Question, read_question
 from dpsql.session.session import (
     LazyState,
     Rehearsal,
@@ -49,6 +50,7 @@ from dpsql.state import Unit, require
 __all__ = [
     "CURATOR",
     "DECLARATIONS",
+    "EXPLAIN",
     "HEAD",
     "LOOKS_LIKE",
     "MAIN_DATABASE",
@@ -68,6 +70,7 @@ __all__ = [
     "LazyState",
     "MainDatabase",
     "ProcessState",
+    "Question",
     "Receipt",
     "Rehearsal",
     "RememberedColumn",
@@ -95,6 +98,7 @@ __all__ = [
     "plot_cascade",
     "protect_source",
     "quote",
+    "read_question",
     "require",
     "says_missed",
     "shortfall",

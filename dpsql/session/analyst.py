@@ -41,5 +41,7 @@ class Analyst:
         error.__cause__ = error.__context__ = None
         raise error.with_traceback(None)
 
+    execute = sql
+
     def __repr__(self) -> str:
         return f"Analyst({self.name!r})"

@@ -19,7 +19,7 @@ def asked_query(call: FunctionCall) -> tuple[SelectStatement, Mapping[str, objec
     """Return the SELECT inside ``dp_query($$…$$, rho := 0.1)``, dp_explain or dp_describe, and its options."""
     if len(call.positional) != 1 or not isinstance(call.positional[0], str):
         raise PolicyError(f"{call.name} takes the query as text: FROM {call.name}($$ SELECT … $$, rho := 0.1)")
-    inner = read_statement(call.positional[0])
+    inner = read_statement(call.positional[0], call.parameters)
     if not isinstance(inner, SelectStatement):
         raise _no_select(inner, call.span)
     return inner, call.named

@@ -212,6 +212,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
             raise EngineError("the session was closed", withheld=False, charged=False)
         return self._runner.run(text, params, options, reader=CURATOR, timeout_seconds=timeout_seconds)
 
+    execute = sql
+
     def rehearse(self, declarations: Sequence[str], text: str, **options: object) -> Rehearsal:
         """Plan a query as it would be after some declarations; nothing is declared, charged or drawn.
 

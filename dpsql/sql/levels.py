@@ -10,6 +10,8 @@ from sqlglot import exp
 from dpsql.operations.dialect import DifferentialPrivacy
 from dpsql.sql.statements import SelectStatement
 
+LEVELS = frozenset({"rho", "epsilon", "target_half_width", "target_relative_error"})
+"""Options that name a level, or a target that a level is found for."""
 Level = float | Mapping[str, float]
 """The value of a level: a number, or half widths by the names of columns."""
 
@@ -36,6 +38,13 @@ def with_levels(
                 named.add(name)
     given = {name: value for name, value in options.items() if name not in levels}
     return replace(statement, tree=tree), given | {name: levels[name] for name in levels.keys() - named}
+
+
+def names_level(tree: exp.Expr, options: Mapping[str, object]) -> bool:
+    """Check that a statement, or an option beside it, names a level or a target."""
+    hints = tree.find_all(DifferentialPrivacy)
+    written = (option.this.name.lower() for hint in hints for option in hint.expressions if isinstance(option, exp.EQ))
+    return not LEVELS.isdisjoint((*written, *options))
 
 
 def _literal(value: Level) -> exp.Expr:

@@ -10,7 +10,7 @@ import datetime as dt
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from sqlglot import exp
@@ -62,6 +62,7 @@ class FunctionCall:
     """``CALL name(…)`` or ``FROM name(…)`` with its arguments as Python values.
 
     ``literals`` keeps the elements of list arguments as SQL text, for lists that are keys of any type.
+    ``parameters`` are values for the places of the text inside dp_explain, dp_describe or dp_query.
     """
 
     name: str
@@ -69,6 +70,7 @@ class FunctionCall:
     named: Mapping[str, Argument] = field(default_factory=dict)
     literals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     span: Span | None = None
+    parameters: Sequence[Scalar] | Mapping[str, Scalar] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,16 @@ def read_statement(
 ) -> FunctionCall | SelectStatement | ShowStatement:
     """Parse one statement and say what it is, with the parameter values put in.
 
+    Values for dp_explain, dp_describe and dp_query go into the text inside, if the call itself has no place for them.
+
     Raises:
         ParseError: the text is not one statement, or not one of the kinds that dpsql answers.
     """
     tree = parse_statement(text)
     values: tuple[str, ...] = ()
     if parameters is not None or tree.find(exp.Placeholder, exp.Parameter):
+        if _has_places_inside(tree) and isinstance(call := read_statement(text), FunctionCall):
+            return replace(call, parameters=parameters)
         values = _bind_parameters(tree, parameters, text)
     if isinstance(tree, Call):
         return _function_call(tree.this, text, DECLARATIONS + TABLE_FUNCTIONS)
@@ -128,6 +134,20 @@ def read_statement(
         hint="Write SELECT, CALL dp_…(…) or FROM dp_…(…); other SQL on your own database goes to Session.connection.",
         analyst_hint="Write SELECT … FROM a table that SHOW TABLES lists.",
     )
+
+
+def _has_places_inside(tree: exp.Expr) -> bool:
+    """Check that a statement is a call that takes a query as text, without a place for parameters of its own."""
+    source = tree.args.get("from_") if isinstance(tree, exp.Select) else None
+    function = tree.this if isinstance(tree, Call) else source and source.this.this
+    if not isinstance(function, exp.Func) or _called_name(function) not in OF_TEXTS:
+        return False
+    return tree.find(exp.Placeholder, exp.Parameter) is None
+
+
+def _called_name(function: exp.Expr) -> str:
+    """Return the name of a function as it is called, in small letters."""
+    return str(function.meta.get("written") or function.key).lower()
 
 
 def _is_bare_star(tree: exp.Select) -> bool:
@@ -187,7 +207,7 @@ def _literal(value: Scalar) -> exp.Expr:
 
 def _function_call(function: exp.Expr, text: str, allowed: tuple[str, ...]) -> FunctionCall:
     span = span_of(function, text)
-    name = str(function.meta.get("written") or function.key).lower()
+    name = _called_name(function)
     if name not in allowed:
         of_analysts = [one for one in FOR_ANALYSTS if one in allowed]
         hints = (f"{did_you_mean(name, known)} There are {', '.join(known)}." for known in (allowed, of_analysts))

@@ -18,6 +18,7 @@ GROUPS = {
     "Read an answer": ("Result", "Receipt", "ColumnReceipt", "CoverageReceipt"),
     "Ask of data frames": ("unit", "PrivacyUnit", "from_frame"),
     "Ask a server": ("remote.connect", "remote.RemoteAnalyst"),
+    "Connect a tool": ("dbapi.connect", "dbapi.Connection", "dbapi.Cursor", "dbapi.Error"),
     "Draw": ("plot_cascade", "plot_budget"),
     "Read an error": (
         "DpsqlError",

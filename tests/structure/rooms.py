@@ -197,6 +197,11 @@ ROOMS = (
         ("pyarrow",),
     ),
     Room(
+        "dbapi",
+        "PEP 249: connections, cursors, a level for texts that name none, a cap of spending",
+        (*ASKING, "remote"),
+    ),
+    Room(
         "access",
         "many analysts at once: tokens, turns, limits, answers at fixed times",
         ASKING,
@@ -232,7 +237,11 @@ ROOMS = (
         (*ASKING, "assets", "pictures", "dpsql", "frontends.commands", "frontends.frames", "frontends.server"),
         ("duckdb", "pandas", "polars", "pyarrow"),
     ),
-    Room("dpsql", "the names of `import dpsql`", ("errors", "session", "remote", "frontends", "frontends.frames")),
+    Room(
+        "dpsql",
+        "the names of `import dpsql`",
+        ("errors", "session", "remote", "dbapi", "frontends", "frontends.frames"),
+    ),
     Room("__main__", "`python -m dpsql`", ("frontends",)),
 )
 
