@@ -211,6 +211,12 @@ def error_to_json(error: DpsqlError) -> dict[str, Any]:
     return {"error": type(error).__name__, "detail": str(error), **attributes}
 
 
+def amounts_of(error: DpsqlError) -> dict[str, object]:
+    """Return the numbers of an error and the names of their budget: all attributes that travel but place and cure."""
+    told = (name for name in _ATTRIBUTES if name not in ("span", "hint", "refusals"))
+    return {name: vars(error)[name] for name in told if name in vars(error)}
+
+
 def error_of(data: Mapping[str, Any]) -> DpsqlError:
     """The error that `error_to_json` made an object of; a RemoteError where its type is not known here."""
     kind = getattr(errors, str(data.get("error")), None)

@@ -29,6 +29,7 @@ from dpsql.frontends.server.messages import (
     format_asked,
     format_named,
     not_found,
+    problem_body,
     problem_of,
     question_of_url,
     read_question,
@@ -36,7 +37,7 @@ from dpsql.frontends.server.messages import (
     wait_of,
 )
 from dpsql.frontends.server.settings import Settings
-from dpsql.remote.wire import error_to_json, to_json
+from dpsql.remote.wire import to_json
 from dpsql.session import Result, Session
 
 _WAIT_SECONDS = 60.0
@@ -396,5 +397,5 @@ def _state(query: Query) -> Response:
             "results": [f"/v1/queries/{query.query_id}/result.{form}" for form in FORMATS],
         }
     elif query.outcome is not None:
-        content["problem"] = error_to_json(query.outcome)
+        content["problem"] = problem_body(query.outcome)
     return JSONResponse(content)
