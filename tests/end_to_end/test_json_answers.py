@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
