@@ -23,7 +23,7 @@ from dpsql.frontends.server.doors import Urls
 from dpsql.remote.documents import answer_document, answer_rows, answer_schema, document_text, refusal_document
 from tests.end_to_end import kind_questions
 from tests.end_to_end.receipts import receipt_of
-from tests.serving import ask, door, in_background
+from tests.serving import ask, door, in_background, token_of
 
 VALID = jsonschema.Draft202012Validator(answer_schema())
 OPTIONS = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 0.5)"
@@ -156,6 +156,15 @@ def test_http_gives_the_document_of_the_local_result(session: dpsql.Session, url
     assert (document["notes"], document["kept"]) == (list(receipt.notes), list(receipt.kept))
     assert len(document["parts"]) == len(receipt.sets)
     assert_released(result)
+
+
+@pytest.mark.parametrize("name", ["within", "histogram", "parts", "too low"])
+def test_a_client_of_the_server_has_the_same_document(session: dpsql.Session, urls: Urls, name: str) -> None:
+    text = PRIVATE[name]
+    session.as_analyst("ana").sql(text, **options_of(text))
+    with dpsql.remote.connect(urls.analysts, token=token_of("ana")) as ana:
+        document = answer_document(ana.sql(text, **options_of(text)))
+    assert document == answer_document(session.as_analyst("ana").sql(text, **options_of(text)))
 
 
 def assert_released(result: dpsql.Result) -> None:

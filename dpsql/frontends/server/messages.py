@@ -79,12 +79,12 @@ class Problem(Exception):  # noqa: N818 — the name of RFC 9457
     def response(self) -> JSONResponse:
         """The body says what an error of this package says, and nothing of the server."""
         kind = {"type": "about:blank", "title": HTTPStatus(self.status).phrase, "status": self.status}
-        return JSONResponse({**kind, **problem_body(self.error)}, self.status, self.headers, media_type=PROBLEM)
+        return JSONResponse({**kind, **self.facts}, self.status, self.headers, media_type=PROBLEM)
 
-
-def problem_body(error: DpsqlError) -> dict[str, Any]:
-    """The facts of an error as Python's client reads them, with the members of its document."""
-    return {**error_to_json(error), **refusal_document(error)}
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts of the error as Python's client reads them, with the members of its document."""
+        return {**error_to_json(self.error), **refusal_document(self.error)}
 
 
 def problem_of(error: DpsqlError) -> Problem:

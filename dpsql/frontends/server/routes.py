@@ -29,7 +29,6 @@ from dpsql.frontends.server.messages import (
     format_asked,
     format_named,
     not_found,
-    problem_body,
     problem_of,
     question_of_url,
     read_question,
@@ -397,5 +396,5 @@ def _state(query: Query) -> Response:
             "results": [f"/v1/queries/{query.query_id}/result.{form}" for form in FORMATS],
         }
     elif query.outcome is not None:
-        content["problem"] = problem_body(query.outcome)
+        content["problem"] = problem_of(query.outcome).facts
     return JSONResponse(content)
