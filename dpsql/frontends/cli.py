@@ -2,6 +2,7 @@
 
 Exit codes: 0 answered; 1 the database, the engine or the state file failed; 2 the command, the query or the policy is
 wrong; 3 the budget does not cover the price; 130 interrupted. An error is one message on stderr, never a traceback.
+With ``--format json`` or ``jsonl`` it is also a JSON document on stdout, where the answer would be.
 
 A command's module is imported when the command is run, so that help needs no package of others.
 """
@@ -31,6 +32,7 @@ from dpsql.errors import (
     QueryError,
 )
 from dpsql.frontends.command_arguments import DATABASE, OUTPUT, READER, SERVE, add_privacy, argument
+from dpsql.frontends.text_formats import JSON_FORMATS
 
 _EXIT_CODES: tuple[tuple[type[DpsqlError], int], ...] = (
     (BudgetError, 3),
@@ -231,9 +233,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return _complain("interrupted; a charge that was made stays and pays for asking the same again", 130)
         except DpsqlError as error:
-            return _complain(str(error), next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
+            return _refuse(error, arguments)
         except _engine_errors():
-            return _complain(str(EngineError("the database engine failed")), 1)
+            return _refuse(EngineError("the database engine failed"), arguments)
         except OSError as error:
             return _complain(f"{error.filename or 'the operating system'}: {error.strerror}", 1)
     return 0
@@ -244,6 +246,18 @@ def _engine_errors() -> type[Exception] | tuple[()]:
     duckdb: Any = sys.modules.get("duckdb")
     errors: type[Exception] | tuple[()] = () if duckdb is None else duckdb.Error
     return errors
+
+
+def _refuse(error: DpsqlError, arguments: argparse.Namespace) -> int:
+    """Print an error, with ``--format json`` or ``jsonl`` also as a document on stdout, and return its exit code."""
+    chosen = getattr(arguments, "format", None)
+    if chosen in JSON_FORMATS:
+        from dpsql.frontends.outputs import refused  # noqa: PLC0415 — few errors are written as JSON
+
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.write(refused(error, chosen))
+            sys.stdout.flush()
+    return _complain(str(error), next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
 
 
 def _complain(message: str, exit_code: int) -> int:

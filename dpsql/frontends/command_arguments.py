@@ -72,7 +72,12 @@ DATABASE = (
 )
 READER = (argument("--analyst", metavar="NAME", help="ask in this analyst's name (a name in the books, not a lock)"),)
 OUTPUT = (
-    argument("--format", choices=("box", *TEXT_FORMATS, "parquet"), default="box"),
+    argument(
+        "--format",
+        choices=("box", *TEXT_FORMATS, "parquet"),
+        default="box",
+        help="json: one document, also of a refusal; jsonl: its rows, one a line; markdown: a table with intervals",
+    ),
     argument("--output", type=Path, metavar="FILE", help="write there instead of to the screen"),
 )
 _SETTINGS = Settings()

@@ -1,6 +1,6 @@
 """Outputs: results on a terminal, in files and as bytes, and the line that says how long an answer takes.
 
-Files are written by DuckDB itself, so that every type has DuckDB's own spelling.
+CSV and Parquet are written by DuckDB itself, so that every type has DuckDB's own spelling.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsql.frontends.text_formats import TEXT_FORMATS
+from dpsql.errors import DpsqlError
 from dpsql.session import Result, text_literal
 
 _TICK_SECONDS = 1.0
@@ -31,19 +30,20 @@ RECEIPT_AT = "the receipt (--receipt)"
 
 
 def show(result: Result, arguments: argparse.Namespace, *, listing: Callable[[Result], str] | None = None) -> None:
-    """Print or write a result; what is not a box has its lines on error, bounds and price apart, on stderr."""
+    """Print or write a result. Rows alone have their lines on error, bounds and price apart, on stderr."""
     if arguments.format == "box":
         text = result.printed(receipt_at=RECEIPT_AT) if listing is None else listing(result)
         if result.receipt is not None and arguments.receipt:
             text += f"\n{result.receipt}\n"
         content = text.encode()
     else:
-        content = copied(result, arguments.format)
+        content = encoded(result, arguments.format)
     if arguments.output is None:
         sys.stdout.write(content.decode())
     else:
         arguments.output.write_bytes(content)
-    if arguments.format != "box" and result.receipt is not None:
+    has_lines = arguments.format == "box" or (arguments.format == "markdown" and not arguments.receipt)
+    if not has_lines and result.receipt is not None:
         lines = [str(result.receipt)] if arguments.receipt else result.lines_below(receipt_at=RECEIPT_AT)
         print("\n".join(lines), file=sys.stderr)
 
@@ -117,20 +117,36 @@ def progress(doing: str, share_done: Callable[[], float | None] | None) -> Itera
         sys.stderr.flush()
 
 
+def encoded(result: Result, file_format: str) -> bytes:
+    """Return a result in one of ``TEXT_FORMATS`` or as parquet."""
+    if file_format in ("csv", "parquet"):
+        return copied(result, file_format)
+    if file_format == "markdown":
+        return result.markdown(receipt_at=RECEIPT_AT).encode()
+    from dpsql.remote import documents  # noqa: PLC0415 — few answers are written as JSON
+
+    if file_format == "json":
+        return documents.document_text(documents.answer_document(result)).encode()
+    return "".join(f"{documents.json_text(row)}\n" for row in documents.answer_rows(result)).encode()
+
+
+def refused(error: DpsqlError, file_format: str) -> str:
+    """Return the JSON document of an error, in one line if rows have one each."""
+    from dpsql.remote import documents  # noqa: PLC0415 — few errors are written as JSON
+
+    document = documents.refusal_document(error)
+    return documents.document_text(document) if file_format == "json" else f"{documents.json_text(document)}\n"
+
+
 def copied(result: Result, file_format: str) -> bytes:
-    """Return the file that DuckDB writes of a result, in one of ``TEXT_FORMATS`` or as parquet."""
+    """Return the file that DuckDB writes of a result, as csv or parquet."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result")
         if file_format == "parquet":
             result.to_parquet(path)
         else:
-            table = result.arrow()
-            for i, column in enumerate(table.columns):
-                # JSON has no word for NaN and infinity
-                if file_format == "json" and pa.types.is_floating(column.type):
-                    table = table.set_column(i, table.field(i), pc.if_else(pc.is_finite(column), column, None))
             with duckdb.connect(":memory:") as connection:
                 connection.execute("SET TimeZone = 'UTC'")
-                connection.register("result", table)
-                connection.execute(f"COPY (FROM result) TO {text_literal(str(path))} ({TEXT_FORMATS[file_format]})")
+                connection.register("result", result.arrow())
+                connection.execute(f"COPY (FROM result) TO {text_literal(str(path))} (FORMAT csv, HEADER true)")
         return path.read_bytes()

@@ -1,4 +1,5 @@
 """Text formats that an answer can be written in, beside the box on the screen."""
 
-TEXT_FORMATS = {"csv": "FORMAT csv, HEADER true", "json": "FORMAT json, ARRAY true"}
-"""DuckDB's words for each format."""
+JSON_FORMATS = ("json", "jsonl")
+"""A document of a whole answer, and its rows one a line."""
+TEXT_FORMATS = ("csv", *JSON_FORMATS, "markdown")

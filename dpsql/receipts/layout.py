@@ -69,7 +69,8 @@ class Layout:
         units: the column with that count; None where there is none.
         ends: of each column ``name`` that is one aggregate, the ends of its 95 % intervals, as columns ``low name`` and
             ``high name``; what ``dp_interval_low`` and ``dp_interval_high`` give. A column ``unknown name`` is true in
-            rows whose interval covers the whole domain of an average, a spread or a quantile.
+            rows whose interval covers the whole domain of an average, a spread or a quantile. A column ``within name``
+            has the truth values of ``dp_within_target(name)``, if it is a column of the answer.
         domains: these domains in words, by the names of their columns.
         has_others: whether it has columns of any type that are computed from released numbers.
 
@@ -86,6 +87,13 @@ class Layout:
         """Return in which of the first rows a column that has a domain says nothing."""
         return self.ends.column(f"unknown {name}").slice(0, rows)
 
+    def within(self, name: str, rows: int) -> list[bool | None] | None:
+        """Return the truth values of a column about its target in the first rows, or None if the answer has none."""
+        if f"within {name}" not in self.ends.column_names:
+            return None
+        found: list[bool | None] = self.ends.column(f"within {name}").slice(0, rows).to_pylist()
+        return found
+
     def interval(self, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray] | None:
         """Return both ends of the intervals of a column, or None if it has none."""
         if f"low {name}" not in self.ends.column_names:
@@ -95,8 +103,7 @@ class Layout:
 
 def layout_of(query: PrivateQuery, finished: pa.Table) -> Layout:
     """Return the layout of an answer from the table of `finish_sql`: its columns, then the ends of intervals."""
-    first = query.first
-    columns = first.finish.columns
+    first, columns = query.first, query.first.finish.columns
     keys = {quote(f"key_{i}") for i in range(len(query.keys))}
     numbered = [(column.name, column.estimate) for column in columns if column.estimate is not None]
     ends = finished.select(list(range(len(columns), finished.num_columns)))
@@ -107,6 +114,8 @@ def layout_of(query: PrivateQuery, finished: pa.Table) -> Layout:
     estimates = {name: first.estimates[estimate] for name, estimate in numbered}
     bounded = {name: one.value.bounds for name, one in estimates.items() if isinstance(one.value, BoundedValue)}
     unknown = {f"unknown {name}": _covering(name, bounds, ends) for name, bounds in bounded.items()}
+    if first.finish.within:
+        unknown |= _truth_values(numbered, query, finished)
     # times are drawn as no bars
     ends = ends.select([end.name for end in ends.schema if pa.types.is_floating(end.type)])
     return Layout(
@@ -118,6 +127,22 @@ def layout_of(query: PrivateQuery, finished: pa.Table) -> Layout:
             name: interval_of(bounds, are_times=estimates[name].type != "DOUBLE") for name, bounds in bounded.items()
         },
     )
+
+
+def _truth_values(
+    numbered: Sequence[tuple[str, int]], query: PrivateQuery, finished: pa.Table
+) -> dict[str, pa.ChunkedArray]:
+    """Return the columns of the answer that are ``dp_within_target`` of another one, by the name of that one.
+
+    Args:
+        numbered: columns that are one aggregate, each with the number of its estimate.
+        query: the question.
+        finished: the table of `finish_sql`.
+
+    """
+    places = {column.sql: place for place, column in enumerate(query.first.finish.columns)}
+    truths = {name: places.get(quote(f"agg_{estimate}_within")) for name, estimate in numbered}
+    return {f"within {name}": finished.column(place) for name, place in truths.items() if place is not None}
 
 
 def _covering(name: str, bounds: tuple[float, float], ends: pa.Table) -> pa.Array:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
@@ -72,7 +73,7 @@ def print_table(
     end_columns = {name: _end_columns(table, ends) for name, ends in found.items()}
     named = tuple(column for columns in end_columns.values() for column in columns)
     beside = {name: ends for name, ends in found.items() if intervals and not end_columns[name]}
-    cells = {name: _cells(shown.column(name), *ends) for name, ends in beside.items()}
+    cells = {name: _cells(shown.column(name), *ends, _printed_rows(len(table))) for name, ends in beside.items()}
     texts = [text for column in cells.values() for text in column.values()]
     return PrintedTable(
         _box_of_texts(shown, _as_least(low | {name: one for name, one in cells.items() if one}, low)),
@@ -81,6 +82,55 @@ def print_table(
         has_ends=any("…" in text for text in texts),
         end_columns=named,
     )
+
+
+def markdown_table(table: pa.Table, layout: Layout | None, too_low: Collection[str] = ()) -> PrintedTable:
+    """Return all rows as a table in Markdown, with the same texts as in a box.
+
+    Args:
+        table: the answer.
+        layout: the intervals of its columns; None if it has none.
+        too_low: columns whose numbers are written as lower ends, ``≥ 630 ± 19``.
+
+    """
+    shown, rows = rounded(table, layout), range(len(table))
+    found = {name: ends for name in table.column_names if layout and (ends := layout.interval(name))}
+    end_columns = {name: _end_columns(table, ends) for name, ends in found.items()}
+    beside = {name: ends for name, ends in found.items() if not end_columns[name]}
+    cells = {name: texts for name, ends in beside.items() if (texts := _cells(shown.column(name), *ends, rows))}
+    columns = {name: [texts[row] for row in rows] for name, texts in cells.items()}
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        others = connection.from_arrow(shown).project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
+    for place, name in enumerate(shown.column_names):
+        plain = [_NULL if row[place] is None else row[place] for row in others]
+        texts = dict(enumerate(columns.get(name, plain)))
+        columns[name] = list(_as_least({name: texts}, too_low)[name].values())
+    lines = [list(shown.column_names), ["---:" if _is_right(kind) else "---" for kind in shown.schema.types]]
+    lines += map(list, zip(*(columns[name] for name in shown.column_names), strict=True))
+    written = [text for texts in cells.values() for text in texts.values()]
+    return PrintedTable(
+        "".join(f"| {' | '.join(map(_in_markdown, line))} |\n" for line in lines),
+        len(table),
+        has_half_widths=any("±" in text for text in written),
+        has_ends=any("…" in text for text in written),
+        end_columns=tuple(column for named in end_columns.values() for column in named),
+    )
+
+
+def _is_right(kind: pa.DataType) -> bool:
+    """Check that a column of a type is aligned to the right."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _in_markdown(text: str) -> str:
+    r"""Return a text as a cell of a table, in which no letter of it is a mark.
+
+    >>> _in_markdown("a|b\n<c>")
+    'a\\|b<br>&lt;c>'
+    """
+    escaped = re.sub(r"([\\`*_\[\]|~])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
+    return "<br>".join(escaped.splitlines()) or " "
 
 
 def _end_columns(table: pa.Table, ends: tuple[pa.ChunkedArray, pa.ChunkedArray]) -> list[str]:
@@ -133,12 +183,12 @@ def _type_word(kind: pa.DataType) -> str:
     return str(kind).replace("decimal128", "decimal").replace(", ", ",")
 
 
-def _cells(column: pa.ChunkedArray, low: pa.ChunkedArray, high: pa.ChunkedArray) -> dict[int, str]:
-    """Return the numbers of a column with their intervals, by the number of their row; only of rows that are printed.
+def _cells(column: pa.ChunkedArray, low: pa.ChunkedArray, high: pa.ChunkedArray, rows: Iterable[int]) -> dict[int, str]:
+    """Return the numbers of a column with their intervals, by the numbers of the rows that are printed.
 
     A column without any finite interval has no texts.
     """
-    values = {row: column[row].as_py() for row in _printed_rows(len(column))}
+    values = {row: column[row].as_py() for row in rows}
     ends = {row: (low[row].as_py(), high[row].as_py()) for row in values}
     known = [row for row in values if values[row] is not None and _is_finite(*ends[row])]
     if not known:

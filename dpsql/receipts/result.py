@@ -181,6 +181,21 @@ class Result:
         printed = print_table(self._table, self.layout, intervals=intervals, too_low=self._too_low)
         return "".join([printed.box, *(f"{line}\n" for line in self._lines(printed, receipt_at))])
 
+    def markdown(self, *, receipt_at: str = "answer.receipt") -> str:
+        """Return the answer as a table in Markdown with all rows, and below it the lines that `show` prints.
+
+        Numbers are rounded as `show` does it, and have their 95 % intervals beside them.
+
+        Args:
+            receipt_at: where the reader finds the receipt.
+
+        """
+        from dpsql.receipts.printed_table import markdown_table  # noqa: PLC0415 — few answers are printed
+
+        printed = markdown_table(self._table, self.layout, self._too_low)
+        lines = self._lines(printed, receipt_at)
+        return "\n".join([printed.box, "```text", *lines, "```", ""]) if lines else printed.box
+
     def lines_below(self, *, receipt_at: str = "answer.receipt", has_ends: bool = False) -> list[str]:
         """Return the lines that stand below the table of an answer, for a table that is drawn by others.
 

@@ -30,7 +30,7 @@ JSON = "application/json"
 PROBLEM = "application/problem+json"
 
 _RECEIPT, _LAYOUT, _ENDS = b"dpsql.receipt", b"dpsql.layout", b"dpsql.interval_ends"
-_LAYOUT_NAMES = ("keys", "is_cut", "units", "domains")
+_LAYOUT_NAMES = ("keys", "is_cut", "units", "domains", "has_others")
 _ATTRIBUTES = (
     "span",
     "hint",
@@ -197,18 +197,25 @@ def result_of(content: bytes) -> Result:
 
 def _layout_of(data: Mapping[str, Any], ends: pa.Table) -> Layout:
     units = data["units"]
-    # a server of before says nothing of domains
+    # a server of before says nothing of domains, and nothing of columns that are computed
     domains = {str(name): str(domain) for name, domain in data.get("domains", {}).items()}
     if any(f"unknown {name}" not in ends.column_names for name in domains):
         raise ValueError("a column has a domain, and no row says whether its interval covers that")
     keys = tuple(map(str, data["keys"]))
-    return Layout(keys, bool(data["is_cut"]), None if units is None else str(units), ends, domains)
+    has_others = bool(data.get("has_others", False))
+    return Layout(keys, bool(data["is_cut"]), None if units is None else str(units), ends, domains, has_others)
 
 
 def error_to_json(error: DpsqlError) -> dict[str, Any]:
     """Type, message and attributes of an error."""
     attributes = {name: to_json(value) for name, value in vars(error).items() if name in _ATTRIBUTES}
     return {"error": type(error).__name__, "detail": str(error), **attributes}
+
+
+def amounts_of(error: DpsqlError) -> dict[str, object]:
+    """Return the numbers of an error and the names of their budget: all attributes that travel but place and cure."""
+    told = (name for name in _ATTRIBUTES if name not in ("span", "hint", "refusals"))
+    return {name: vars(error)[name] for name in told if name in vars(error)}
 
 
 def error_of(data: Mapping[str, Any]) -> DpsqlError:

@@ -24,6 +24,7 @@ import dpsql
 from dpsql.frontends.cli import main
 from dpsql.session import runner
 from tests.deterministic_entropy import SeededEntropy
+from tests.json_rows import plain_rows
 
 RARE = "canary-of-one-patient"
 COUNTS = "SELECT city, count(DISTINCT patient) AS patients FROM visits GROUP BY city ORDER BY city"
@@ -121,7 +122,10 @@ def test_every_format_shows_the_same_answer(database: str, run: Run, tmp_path: P
     assert "nothing: served as stored" in receipt
 
     _, text, _ = run(*asked, "--format", "json")
-    assert [{name: str(value) for name, value in row.items()} for row in json.loads(text)] == rows
+    assert [{name: str(value) for name, value in row.items()} for row in plain_rows(json.loads(text))] == rows
+    _, lines, receipt = run(*asked, "--format", "jsonl")
+    assert [json.loads(line) for line in lines.splitlines()] == json.loads(text)["rows"]
+    assert "nothing: served as stored" in receipt
     code, shown, _ = run(*asked, "--format", "parquet", "--output", str(tmp_path / "answer.parquet"))
     assert (code, shown) == (0, "")
     stored = pq.read_table(tmp_path / "answer.parquet").to_pylist()
@@ -130,13 +134,19 @@ def test_every_format_shows_the_same_answer(database: str, run: Run, tmp_path: P
         assert row["city"] in box
         assert row["patients"] in box
     assert "\nprice   rho 0.05 and threshold delta " in box
+    _, written, receipt = run(*asked, "--format", "markdown")
+    cells = [re.split(r" *\| *", line)[1:-1] for line in written.splitlines() if line.startswith("|")]
+    in_box = [[cell.strip() for cell in line.split("│")[1:-1]] for line in box.splitlines() if line.startswith("│")]
+    assert [cells[0], *cells[2:]] == [in_box[0], *in_box[2:]]
+    assert "\nprice   nothing: served as stored" in written
+    assert receipt == ""
     assert "in the receipt (--receipt)\n" in box
     _, whole, _ = run(*asked, "--receipt")
     assert "privacy unit patient" in whole.removeprefix(box.split("price")[0])
 
 
 def test_output_goes_to_a_file_in_every_format(database: str, run: Run, tmp_path: Path) -> None:
-    for chosen in ("box", "csv", "json", "parquet"):
+    for chosen in ("box", "csv", "json", "jsonl", "markdown", "parquet"):
         target = tmp_path / f"answer in {chosen}"
         target.write_text("what was there before")
         code, shown, _ = run("query", database, COUNTS, "--rho", "0.05", "--format", chosen, "--output", str(target))
@@ -155,7 +165,7 @@ def test_texts_of_parts_have_a_receipt_and_free_texts_have_none(database: str, r
     for text, heads in ((joined, ["east", "north"]), (both, ["rows", "dear"])):
         for form in ("csv", "json"):
             code, shown, below = run("query", database, text, "--rho", "0.01", "--format", form, "--analyst", "ana")
-            rows = json.loads(shown) if form == "json" else csv.DictReader(io.StringIO(shown))
+            rows = plain_rows(json.loads(shown)) if form == "json" else csv.DictReader(io.StringIO(shown))
             assert (code, [next(iter(row.values())) for row in rows]) == (0, heads)
             assert "price" in below
         assert "privacy unit patient" in run("query", database, text, "--rho", "0.01", "--receipt")[1]
@@ -177,7 +187,7 @@ def test_json_has_no_word_for_infinity(database: str, run: Run) -> None:
     def refuse(word: str) -> object:
         raise AssertionError(f"{word} is not JSON")
 
-    assert all(row["nothing"] is None for row in json.loads(text, parse_constant=refuse))
+    assert all(row["nothing"] is None for row in json.loads(text, parse_constant=refuse)["rows"])
 
 
 def test_epsilon_and_delta_reach_the_query(database: str, run: Run) -> None:
@@ -206,7 +216,7 @@ def test_the_budget_shrinks_by_the_price(database: str, run: Run) -> None:
     (spent,) = (line.split()[1] for line in text.splitlines() if line.split()[:1] == ["rho_spent"])
     assert float(spent) == 0.05
     _, table, _ = run("budget", database, "--format", "json")
-    (row,) = json.loads(table)
+    (row,) = json.loads(table)["rows"]
     assert row["unit"] == "patient"
     assert row["rho_left"] == pytest.approx(row["rho_budget"] - 0.05, abs=1e-12)
 

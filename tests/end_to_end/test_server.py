@@ -34,6 +34,7 @@ from dpsql.frontends.server.routes import AnalystRoutes, CuratorRoutes
 from dpsql.frontends.server.settings import Settings
 from dpsql.remote.wire import ARROW, PARQUET, receipt_of
 from tests.end_to_end.prepared import with_own_state
+from tests.json_rows import plain_rows
 from tests.serving import QUICK, Seen, ask, door, in_background, request, token_of
 
 QUERY = "SELECT ward, count(*) AS n FROM visits GROUP BY ward ORDER BY ward"
@@ -129,7 +130,7 @@ def test_a_question_is_taken_looked_at_and_fetched_in_every_form(session: dpsql.
     receipt = receipt_of(looked["receipt"])
     assert (looked["missing"], looked["kept"]) == ([*receipt.missing], [*receipt.kept])
     forms = {form: request(urls.analysts, "GET", f"{address}/result.{form}", name="ana") for form in FORMS}
-    rows = forms["json"].json
+    rows = plain_rows(forms["json"].json)
     assert [set(row) for row in rows] == [{"ward", "n"}] * 7
     assert pa.ipc.open_stream(forms["arrow"].body).read_all().to_pylist() == rows
     assert pq.read_table(io.BytesIO(forms["parquet"].body)).to_pylist() == rows
@@ -140,7 +141,7 @@ def test_a_question_is_taken_looked_at_and_fetched_in_every_form(session: dpsql.
     assert looked["results"] == [f"{address}/result.{form}" for form in FORMS]
     assert spent(session) == pytest.approx(RHO)
     # the same numbers for everybody who may see them
-    assert ask(urls.analysts, "bob", QUERY, rho=RHO).json == rows
+    assert plain_rows(ask(urls.analysts, "bob", QUERY, rho=RHO).json) == rows
     assert spent(session) == pytest.approx(RHO)
 
 
@@ -165,7 +166,7 @@ def test_free_texts_and_texts_of_parts_come_in_every_form(
     found = None if looked["receipt"] is None else receipt_of(looked["receipt"])
     assert (None if found is None else len(found.sets)) == parts
     forms = {form: request(urls.analysts, "GET", f"{address}/result.{form}", name="ana").body for form in FORMS}
-    shown = json.loads(forms["json"])
+    shown = plain_rows(json.loads(forms["json"]))
     assert shown == (rows or [{"x": True}, {"x": False}])
     assert pa.ipc.open_stream(forms["arrow"]).read_all().to_pylist() == shown
     assert pq.read_table(io.BytesIO(forms["parquet"])).to_pylist() == shown
@@ -307,7 +308,7 @@ def test_a_failure_is_told_at_the_deadline_and_asking_again_uses_its_charge_up(
     assert (shown["state"], shown["error"]) == ("failed", "EngineError")
     monkeypatch.undo()
     again = request(urls.analysts, "POST", "/v1/queries?wait=30", name="ana", body={**body, "timeout_seconds": 60})
-    assert (again.status, len(again.json)) == (200, 7)
+    assert (again.status, len(again.json["rows"])) == (200, 7)
     assert spent(session) == pytest.approx(RHO)
 
 
@@ -508,11 +509,12 @@ def test_the_curator_sees_what_analysts_do_not(session: dpsql.Session, urls: Url
     assert shown[0]["seconds_worked"] > 0
     assert shown[1]["seconds_worked"] >= 0
     assert "SELECT" not in json.dumps(shown)
-    releases = request(curator, "GET", "/v1/releases", name="curator").json
+    releases = request(curator, "GET", "/v1/releases", name="curator").json["rows"]
     assert [release["analyst"] for release in releases] == ["ana"]
-    budget = request(curator, "GET", "/v1/budget", name="curator").json
+    budget = request(curator, "GET", "/v1/budget", name="curator").json["rows"]
     assert budget[0]["rho_spent"] == pytest.approx(RHO)
-    assert {row["kind"] for row in request(curator, "GET", "/v1/policy", name="curator").json} >= {"unit", "analyst"}
+    policy = request(curator, "GET", "/v1/policy", name="curator").json["rows"]
+    assert {row["kind"] for row in policy} >= {"unit", "analyst"}
     assert request(curator, "GET", "/health").status == 200
     assert "/metrics" in request(curator, "GET", "/openapi.json").json["paths"]
     for path in ("/metrics", "/v1/queries", "/v1/releases", "/v1/budget", "/v1/policy"):
@@ -650,7 +652,7 @@ def test_a_stop_lets_an_answer_finish_and_takes_no_more(
         timer.start()
     asking.join()
     timer.join()
-    assert (replies[0].status, len(replies[0].json)) == (200, 7)
+    assert (replies[0].status, len(replies[0].json["rows"])) == (200, 7)
 
 
 def test_an_address_in_use_is_refused(session: dpsql.Session) -> None:

@@ -27,6 +27,7 @@ SHIPPED = (
     "_assets/sample_data/clinic/bills.parquet",
     "_assets/sample_data/CLINIC.md",
     "_assets/sample_data/make_clinic.py",
+    "remote/answer.schema.json",
     "frontends/dbt/package/dbt_project.yml",
     "frontends/dbt/package/macros/plugin.sql",
     "frontends/dbt/package/macros/private_table.sql",

@@ -192,9 +192,9 @@ ROOMS = (
     ),
     Room(
         "remote",
-        "an analyst's session with a server, and the format between the two",
+        "an analyst's session with a server, and the format between the two; answers and refusals as JSON",
         ("errors", "release", "receipts", "session"),
-        ("pyarrow",),
+        ("duckdb", "pyarrow"),
     ),
     Room(
         "dbapi",
@@ -234,7 +234,16 @@ ROOMS = (
     Room(
         "frontends",
         "the command line and the demo",
-        (*ASKING, "assets", "pictures", "dpsql", "frontends.commands", "frontends.frames", "frontends.server"),
+        (
+            *ASKING,
+            "assets",
+            "pictures",
+            "remote",
+            "dpsql",
+            "frontends.commands",
+            "frontends.frames",
+            "frontends.server",
+        ),
         ("duckdb", "pandas", "polars", "pyarrow"),
     ),
     Room(

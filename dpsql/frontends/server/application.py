@@ -45,6 +45,13 @@ _PROBLEM = {
         "span": {"type": ["object", "null"], "description": "its place in the statement"},
         "hint": {"type": "string"},
         "refusals": {"type": "array", "items": {"type": "object"}, "description": "every reason, with its place"},
+        "schema": {"type": "string", "description": "version of the members reasons and amounts: dpsql-answer-1"},
+        "reasons": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "their codes, places and cures",
+        },
+        "amounts": {"type": "object", "description": "numbers of the error"},
         "unit": {"type": "string"},
         "analyst": {"type": "string", "description": "whose part of the budget of the unit is used up"},
         "requested_rho": {"type": "number"},

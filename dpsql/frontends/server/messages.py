@@ -35,8 +35,9 @@ from dpsql.errors import (
     RemoteError,
     StateError,
 )
-from dpsql.frontends.outputs import copied
+from dpsql.frontends.outputs import encoded
 from dpsql.frontends.server.settings import Settings
+from dpsql.remote.documents import refusal_document
 from dpsql.remote.wire import ARROW, JSON, PARQUET, PROBLEM, error_to_json, scalar_of, to_arrow
 from dpsql.session import Result
 
@@ -78,7 +79,12 @@ class Problem(Exception):  # noqa: N818 — the name of RFC 9457
     def response(self) -> JSONResponse:
         """The body says what an error of this package says, and nothing of the server."""
         kind = {"type": "about:blank", "title": HTTPStatus(self.status).phrase, "status": self.status}
-        return JSONResponse({**kind, **error_to_json(self.error)}, self.status, self.headers, media_type=PROBLEM)
+        return JSONResponse({**kind, **self.facts}, self.status, self.headers, media_type=PROBLEM)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts of the error as Python's client reads them, with the members of its document."""
+        return {**error_to_json(self.error), **refusal_document(self.error)}
 
 
 def problem_of(error: DpsqlError) -> Problem:
@@ -279,7 +285,7 @@ def _weight(accepted: str) -> float:
 
 def encode(result: Result, name: str) -> bytes:
     """The answer in one of ``FORMATS``."""
-    return to_arrow(result) if name == "arrow" else copied(result, name)
+    return to_arrow(result) if name == "arrow" else encoded(result, name)
 
 
 async def answer_reply(query: Query, result: Result, name: str, request: Request) -> Response:

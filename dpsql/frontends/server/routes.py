@@ -36,7 +36,7 @@ from dpsql.frontends.server.messages import (
     wait_of,
 )
 from dpsql.frontends.server.settings import Settings
-from dpsql.remote.wire import error_to_json, to_json
+from dpsql.remote.wire import to_json
 from dpsql.session import Result, Session
 
 _WAIT_SECONDS = 60.0
@@ -396,5 +396,5 @@ def _state(query: Query) -> Response:
             "results": [f"/v1/queries/{query.query_id}/result.{form}" for form in FORMATS],
         }
     elif query.outcome is not None:
-        content["problem"] = error_to_json(query.outcome)
+        content["problem"] = problem_of(query.outcome).facts
     return JSONResponse(content)
