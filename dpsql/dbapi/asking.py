@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from dpsql.dbapi.errors import Error, InterfaceError, InternalError, error_of
-from dpsql.dbapi.spending import LEAVES_A_CHARGE, Cap, Price, budgets_of, charge_of, price_by_unit, stated_price
+from dpsql.dbapi.spending import BEFORE_A_CHARGE, Cap, Price, budgets_of, charge_of, price_by_unit, stated_price
 from dpsql.errors import DpsqlError, require
 from dpsql.remote import RemoteAnalyst
 from dpsql.session import EXPLAIN, Analyst, Question, Result, read_question
@@ -16,7 +16,8 @@ from dpsql.session import EXPLAIN, Analyst, Question, Result, read_question
 Values = Sequence[Any] | Mapping[str, Any] | None
 """Values of parameters: a sequence for ``?``, a mapping for ``$name``."""
 
-_SPACE = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+# a comment ends at its first */, so that there is one way to read a text, in a time that grows with its length
+_SPACE = r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"
 _EXPLAIN = re.compile(rf"\A{_SPACE}EXPLAIN\s+(?P<analyze>ANALYZE\s+)?(?P<query>.*)\Z", re.IGNORECASE | re.DOTALL)
 _ABOUT_THE_SESSION = re.compile(
     rf"\A{_SPACE}SELECT\s+(?:pg_catalog\.)?(?P<name>version|current_schema)\s*\(\s*\)\s*;?\s*\Z",
@@ -121,7 +122,9 @@ class Asking:
         """Ask a question if the cap covers its price."""
         stated = stated_price(self.analyst.sql(self._explained(question), question.params))
         if not stated:
-            return self._asked(question)
+            result = self._asked(question)
+            cap.settle({}, charge_of(result.receipt, {}))
+            return result
         budgets = budgets_of(self.analyst.sql("FROM dp_budget()"))
         price = price_by_unit(stated, budgets)
         cap.reserve(price, budgets)
@@ -130,7 +133,7 @@ class Asking:
             result = self._asked(question)
             charged = charge_of(result.receipt, price)
         except DpsqlError as error:
-            if not isinstance(error, LEAVES_A_CHARGE):
+            if isinstance(error, BEFORE_A_CHARGE):
                 charged = {}
             raise
         finally:
@@ -144,7 +147,7 @@ class Asking:
 
 def _plain(params: Values) -> Any:
     """Return values of parameters with numbers of numpy as those of Python. Return None if there are no values."""
-    if not params:
+    if params is None or len(params) == 0:
         return None
     if isinstance(params, Mapping):
         return {name: _scalar(value) for name, value in params.items()}
@@ -153,4 +156,7 @@ def _plain(params: Values) -> Any:
 
 def _scalar(value: Any) -> Any:
     """Return a scalar of numpy as Python has it, and any other value as it is."""
+    if type(value).__name__ == "datetime64":
+        # one of nanoseconds would become a whole number
+        value = value.astype("datetime64[us]")
     return value.item() if type(value).__module__ == "numpy" and hasattr(value, "dtype") else value

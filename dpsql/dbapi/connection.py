@@ -184,7 +184,7 @@ def _opened(
         return remote, remote.close
     require(
         (token is None, "a token is for a server, whose address begins with https://"),
-        (bool(analyst), "a file needs analyst='…', the name of who asks"),
+        (isinstance(analyst, str) and bool(analyst), "a file needs analyst='…', the name of who asks"),
         (not set(opening) & set(_OF_A_SERVER), "ca_file and plain_http are for a server"),
         (Path(place).expanduser().exists(), "there is no database file with this path"),
     )

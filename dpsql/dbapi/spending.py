@@ -5,17 +5,22 @@ A price is read from ``dp_explain`` before the question is asked. It follows fro
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from dpsql.errors import BudgetError, EngineError, PolicyError, ReleaseError, RemoteError
+from dpsql.errors import AccessError, BudgetError, CalibrationError, PolicyError, QueryError
 from dpsql.session import Receipt, Result
 
-LEAVES_A_CHARGE = (EngineError, ReleaseError, RemoteError)
-"""Errors after which a charge may stay."""
+BEFORE_A_CHARGE = (QueryError, PolicyError, BudgetError, AccessError, CalibrationError)
+"""Errors of questions that were refused, and not charged. After any other error a charge may stay."""
 _OF_ALL_PARTS = "all parts of unit "
+_MORE = re.compile(r"rho = (\S+) more\b")
+"""The price of the row of other groups, which a plan states beside that of the groups."""
+_SIX_DIGITS = Decimal("1.000001")
+"""A plan states a delta with six digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +49,9 @@ class Amounts:
         return Amounts(self.level * share, self.delta * share, self.name)
 
     def covers(self, price: Amounts) -> bool:
-        """Return whether the amounts are at least a price."""
-        return price.level <= self.level and price.delta <= self.delta
+        """Return whether the amounts are at least a price; of what costs nothing, nothing is needed."""
+        pairs = ((price.level, self.level), (price.delta, self.delta))
+        return all(asked <= left * _SIX_DIGITS for asked, left in pairs if asked)
 
 
 Price = Mapping[str, Amounts]
@@ -143,7 +149,9 @@ def stated_price(plan: Result) -> Price:
     if together:
         found = {one.removeprefix(_OF_ALL_PARTS): _amounts(rows, one) for one in together}
     else:
-        found = {next((value for _, name, value in rows if name == "privacy unit"), ""): _amounts(rows, "price")}
+        payer = next((value for _, name, value in rows if name == "privacy unit"), "")
+        more = [Decimal(told[1]) for _, name, value in rows if name == "price" and (told := _MORE.match(value))]
+        found = {payer: _amounts(rows, "price") + Amounts(sum(more, Decimal(0)), Decimal(0))}
     return {payer: price for payer, price in found.items() if price.level or price.delta}
 
 
@@ -163,7 +171,8 @@ def price_by_unit(stated: Price, units: Iterable[str]) -> Price:
         named = [unit for unit in units if payer == unit or payer.startswith(f"{unit}, by ")]
         if not named:
             raise _unread()
-        found[max(named, key=len)] = price
+        unit = max(named, key=len)
+        found[unit] = found[unit] + price if unit in found else price
     return found
 
 
@@ -186,7 +195,7 @@ def charge_of(receipt: Receipt | None, price: Price) -> Price:
     """Return the charge of an answer: that of its receipt, or the price if several units paid."""
     if receipt is None or receipt.reused:
         return {}
-    if len(price) == 1 and receipt.unit in price:
+    if not price or (len(price) == 1 and receipt.unit in price):
         return {receipt.unit: Amounts(_exact(receipt.charged_rho), _exact(receipt.charged_delta), receipt.amount)}
     return price
 
