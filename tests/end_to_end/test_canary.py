@@ -256,7 +256,7 @@ def reachable(value: object, depth: int = 3) -> list[object]:
 
 def test_public_attributes_of_an_analyst_lead_to_no_connection(session: dpsql.Session) -> None:
     analyst = session.as_analyst("ana")
-    assert [name for name in dir(analyst) if not name.startswith("_")] == ["name", "sql"]
+    assert [name for name in dir(analyst) if not name.startswith("_")] == ["execute", "name", "sql"]
     assert repr(analyst) == "Analyst('ana')"
     for value in (*reachable(analyst), *reachable(analyst.sql(ANSWERED[0]))):
         assert not isinstance(value, duckdb.DuckDBPyConnection | duckdb.DuckDBPyRelation | dpsql.Session)
