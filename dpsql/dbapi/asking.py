@@ -121,11 +121,8 @@ class Asking:
     def _within(self, cap: Cap, question: Question) -> Result:
         """Ask a question if the cap covers its price."""
         stated = stated_price(self.analyst.sql(self._explained(question), question.params))
-        if not stated:
-            result = self._asked(question)
-            cap.settle({}, charge_of(result.receipt, {}))
-            return result
-        budgets = budgets_of(self.analyst.sql("FROM dp_budget()"))
+        # a question that is free by its plan is counted by its receipt
+        budgets = budgets_of(self.analyst.sql("FROM dp_budget()")) if stated else {}
         price = price_by_unit(stated, budgets)
         cap.reserve(price, budgets)
         charged: Price = price

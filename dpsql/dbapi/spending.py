@@ -55,7 +55,7 @@ class Amounts:
 
 
 Price = Mapping[str, Amounts]
-"""What each privacy unit pays."""
+"""Maps each privacy unit to what it pays."""
 
 
 class Cap:

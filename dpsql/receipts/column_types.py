@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from dpsql.operations.dialect import quote
 from dpsql.receipts.layout import HUGEINT
 
 _NAMES = {
@@ -30,7 +31,7 @@ _NAMES = {
     "timestamp[ns]": "TIMESTAMP_NS",
     "time64[us]": "TIME",
     "month_day_nano_interval": "INTERVAL",
-    "null": "NULL",
+    "null": '"NULL"',
 }
 """By Arrow's names."""
 
@@ -49,6 +50,10 @@ def duckdb_type(kind: pa.DataType) -> str:
         return f"MAP({duckdb_type(kind.key_type)}, {duckdb_type(kind.item_type)})"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return f"{duckdb_type(kind.value_type)}[]"
+    if pa.types.is_fixed_size_list(kind):
+        return f"{duckdb_type(kind.value_type)}[{kind.list_size}]"
     if pa.types.is_struct(kind):
-        return f"STRUCT({', '.join(f'{field.name} {duckdb_type(field.type)}' for field in kind)})"
+        names = [field.name if field.name.isidentifier() else quote(field.name) for field in kind]
+        types = [duckdb_type(field.type) for field in kind]
+        return f"STRUCT({', '.join(map(' '.join, zip(names, types, strict=True)))})"
     return _NAMES.get(str(kind), str(kind))

@@ -18,11 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import duckdb
 import pyarrow as pa
 
 from dpsql.errors import DpsqlError, ParseError, Refusal, SchemaError, UnsupportedQueryError
-from dpsql.receipts.layout import HUGEINT, Layout, told, values_of
+from dpsql.receipts.column_types import duckdb_type
+from dpsql.receipts.layout import Layout, told, values_of
 from dpsql.receipts.receipt import Receipt
 from dpsql.release.left_out import LeftOut
 from dpsql.remote.wire import amounts_of
@@ -183,11 +183,8 @@ def _kinds(table: pa.Table, receipt: Receipt | None, layout: Layout | None) -> d
 def _columns(table: pa.Table, receipt: Receipt | None, layout: Layout | None) -> list[Document]:
     """Return name, DuckDB type and kind of each column, and of a private answer the share that bounds keep."""
     kinds = _kinds(table, receipt, layout)
-    with duckdb.connect(":memory:") as connection:
-        types = list(map(str, connection.from_arrow(table.schema.empty_table()).types))
     columns: list[Document] = [
-        {"name": one.name, "type": "HUGEINT" if one.type == HUGEINT else kind, "kind": kinds[one.name]}
-        for one, kind in zip(table.schema, types, strict=True)
+        {"name": one.name, "type": duckdb_type(one.type), "kind": kinds[one.name]} for one in table.schema
     ]
     if receipt:
         for column in columns:

@@ -194,7 +194,7 @@ ROOMS = (
         "remote",
         "an analyst's session with a server, and the format between the two; answers and refusals as JSON",
         ("errors", "release", "receipts", "session"),
-        ("duckdb", "pyarrow"),
+        ("pyarrow",),
     ),
     Room(
         "dbapi",

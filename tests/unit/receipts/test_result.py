@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpsql
+from dpsql.receipts.column_types import duckdb_type
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 from tests.sql.golden_records import new_session
@@ -35,6 +36,20 @@ def session() -> Iterator[dpsql.Session]:
 def duckdb_types(table: pa.Table) -> list[str]:
     with duckdb.connect() as connection:
         return [str(kind) for kind in connection.from_arrow(table).types]
+
+
+OF_EACH_TYPE = (
+    "SELECT true, 1::TINYINT, 1::SMALLINT, 1, 1::BIGINT, 1::UTINYINT, 1::USMALLINT, 1::UINTEGER, 1::UBIGINT, 1::FLOAT, "
+    "1::DOUBLE, 'x', 'x'::BLOB, DATE '2026-01-01', '2026-01-01'::TIMESTAMP_S, '2026-01-01'::TIMESTAMP_MS, "
+    "'2026-01-01'::TIMESTAMP, '2026-01-01'::TIMESTAMP_NS, '2026-01-01'::TIMESTAMPTZ, TIME '10:00', INTERVAL 1 DAY, "
+    "NULL, 1.5::DECIMAL(9,2), [1], {'a b': 1, 'c': ['x']}, map{'a': 1}, 'x'::ENUM('x', 'y'), [1, 2]::INTEGER[2], uuid()"
+)
+
+
+def test_types_have_the_names_of_duckdb() -> None:
+    with duckdb.connect() as connection:
+        table = connection.sql(OF_EACH_TYPE).to_arrow_table()
+    assert [duckdb_type(kind) for kind in table.schema.types] == duckdb_types(table.slice(0, 0))
 
 
 def test_a_minimum_of_units_is_a_number_of_units_where_keys_are_listed(session: dpsql.Session) -> None:
